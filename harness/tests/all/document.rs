@@ -1,0 +1,166 @@
+use harness::{Example, Harness, Hook, HookPoint, Hooks, ToolName};
+use serde_json::{Value, json};
+
+use crate::world;
+
+#[test]
+fn the_starting_harness_is_the_shipped_folder_and_valid() {
+    let harness = harness::naive().unwrap();
+    assert_eq!(harness.name, "naive");
+    assert_eq!(
+        harness
+            .tools
+            .keys()
+            .map(ToolName::as_str)
+            .collect::<Vec<_>>(),
+        ["python"]
+    );
+    assert_eq!(harness.middleware.hooks, Hooks::default());
+    assert_eq!(harness.prompts.examples, Vec::<Example>::new());
+    assert_eq!(harness.tools["python"].code_argument(), Some("code"));
+}
+
+#[test]
+fn the_list_of_shipped_files_is_complete_and_written_as_we_write() {
+    let written = harness::to_files(&harness::naive().unwrap());
+    let shipped = harness::naive::FILES.map(|(file, text)| (file.to_owned(), text.to_owned()));
+    assert_eq!(written, shipped.into());
+}
+
+#[test]
+fn a_problem_is_inserted_as_it_is() {
+    let mut prompts = world::rich().prompts;
+    prompts.task = "Solve:\n{{ problem }}\nNow.".to_owned();
+    assert_eq!(
+        prompts.render_task("{{ problem }} $1"),
+        "Solve:\n{{ problem }} $1\nNow."
+    );
+}
+
+#[test]
+fn tool_names_are_checked_wherever_they_are_read() {
+    for good in ["python", "_x", "run-2", "A"] {
+        assert!(ToolName::new(good).is_ok(), "{good}");
+    }
+    for bad in ["", "2x", "a b", "a.b", "a/b", "é", &"x".repeat(65)] {
+        assert!(ToolName::new(bad).is_err(), "{bad}");
+    }
+    let mut value = world::rich().to_value();
+    let tool = value["tools"]["python"].clone();
+    value["tools"]["../python"] = tool;
+    let error = serde_json::from_value::<Harness>(value).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("\"../python\" isn't a tool name"),
+        "{error}"
+    );
+}
+
+#[test]
+fn unknown_keys_are_refused_at_every_level() {
+    for pointer in [
+        "",
+        "/prompts",
+        "/prompts/examples/0",
+        "/prompts/examples/0/steps/0",
+        "/tools/python",
+        "/tools/python/limits",
+        "/skills/unit-check",
+        "/middleware",
+        "/middleware/protocol",
+        "/middleware/sampling",
+        "/middleware/context",
+        "/middleware/runtime",
+        "/middleware/hooks",
+        "/middleware/hooks/post_tool_call/0",
+        "/middleware/hooks/post_model_call/0",
+        "/memory",
+    ] {
+        let mut value = world::rich().to_value();
+        value.pointer_mut(pointer).unwrap()["surprise"] = json!(1);
+        let error = serde_json::from_value::<Harness>(value).unwrap_err();
+        assert!(
+            error.to_string().contains("unknown field `surprise`"),
+            "{pointer}: {error}"
+        );
+    }
+}
+
+#[test]
+fn hooks_carry_their_name_under_type() {
+    let hook = Hook::TruncateOutput {
+        max_chars: 5,
+        marker: "x".to_owned(),
+    };
+    let value = serde_json::to_value(&hook).unwrap();
+    assert_eq!(
+        value,
+        json!({ "type": "truncate_output", "max_chars": 5, "marker": "x" })
+    );
+    assert_eq!(
+        serde_json::to_value(Hook::RepairJson {}).unwrap(),
+        json!({ "type": "repair_json" })
+    );
+    assert_eq!(serde_json::from_value::<Hook>(value).unwrap(), hook);
+    // The order is the same with and without serde_json's `preserve_order`.
+    let nudge = Hook::Nudge {
+        message: "m".to_owned(),
+        max: 1,
+    };
+    let text = r#"{"type":"nudge","max":1,"message":"m"}"#;
+    assert_eq!(serde_json::to_string(&nudge).unwrap(), text);
+}
+
+#[test]
+fn a_wrong_hook_is_told_by_action_and_field() {
+    let reason = |value: Value| {
+        serde_json::from_value::<Hook>(value)
+            .unwrap_err()
+            .to_string()
+    };
+    let nudge = |max: Value| reason(json!({ "type": "nudge", "message": "m", "max": max }));
+    let expected = "field `max` of `nudge`: invalid type: string \"2\", expected u32";
+    assert_eq!(nudge(json!("2")), expected);
+    assert!(nudge(json!(-1)).contains("field `max` of `nudge`"));
+    assert!(nudge(json!(2.5)).contains("field `max` of `nudge`"));
+    assert!(reason(json!({ "type": "nudge", "max": 1 })).contains("missing field `message`"));
+    assert!(reason(json!({ "max": 1 })).contains("missing field `type`"));
+    assert!(reason(json!({ "type": 3 })).contains("field `type`"));
+    assert!(reason(json!({ "type": "vanish" })).contains("unknown variant `vanish`"));
+}
+
+#[test]
+fn every_hook_knows_its_point_and_name() {
+    let points = HookPoint::ALL.map(HookPoint::name);
+    let value = serde_json::to_value(Hooks::default()).unwrap();
+    assert_eq!(points.len(), value.as_object().unwrap().len());
+    assert!(points.iter().all(|point| value.get(point).is_some()));
+    let hook = Hook::DetectRepeat {
+        message: "m".to_owned(),
+    };
+    assert_eq!(serde_json::to_value(&hook).unwrap()["type"], hook.kind());
+    assert_eq!(hook.point(), HookPoint::PreToolCall);
+}
+
+#[test]
+fn the_schema_describes_the_document() {
+    let schema = harness::json_schema();
+    assert_eq!(schema["additionalProperties"], json!(false));
+    let hooks = schema["$defs"]["Hook"]["oneOf"].as_array().unwrap();
+    assert_eq!(hooks.len(), 11);
+    for hook in hooks {
+        assert!(hook["properties"]["type"]["const"].is_string(), "{hook}");
+        assert!(
+            hook["required"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("type")),
+            "{hook}"
+        );
+    }
+    assert_eq!(
+        schema["$defs"]["Tool"]["properties"]["parameters"]["type"],
+        "object"
+    );
+}

@@ -1,0 +1,309 @@
+use std::collections::BTreeMap;
+
+use harness::{FolderError, Harness, from_files, to_files, warnings};
+use proptest::prelude::*;
+
+use crate::world;
+
+/// The error of the rich harness's folder after a change.
+fn error(change: impl FnOnce(&mut BTreeMap<String, String>)) -> FolderError {
+    let mut files = to_files(&world::rich());
+    change(&mut files);
+    from_files(&files).unwrap_err()
+}
+
+fn with(file: &str, text: &str) -> FolderError {
+    error(|files| {
+        files.insert(file.to_owned(), text.to_owned());
+    })
+}
+
+#[test]
+fn the_layout_is_what_a_person_expects() {
+    let files = to_files(&world::rich());
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "harness.yaml",
+            "memory.yaml",
+            "middleware.yaml",
+            "prompts/examples/01-apples.md",
+            "prompts/final_answer.md",
+            "prompts/system.md",
+            "prompts/task.md",
+            "skills/unit-check/SKILL.md",
+            "tools/python.yaml",
+        ]
+    );
+    let example = "## problem\n\nAnn has 3 apples and buys 4. How many?\n\n## say\n\nI add.\n\n\
+                   ## call python\n\n```code\nprint(3 + 4)\n```\n\n## result\n\n7\n\n\
+                   ## answer\n\nThe answer is \\boxed{7}.\n";
+    assert_eq!(files["prompts/examples/01-apples.md"], example);
+    let skill = "---\nname: unit-check\ndescription: Keeps units apart.\ntriggers:\n  - miles\n\
+                 ---\n\nConvert first.\n";
+    assert_eq!(files["skills/unit-check/SKILL.md"], skill);
+    assert_eq!(files["prompts/task.md"], "{{ problem }}\n");
+    assert_eq!(
+        files["memory.yaml"],
+        "kind: notes\ncapacity: 4\nentries:\n  - Check units.\n"
+    );
+}
+
+#[test]
+fn unknown_files_are_refused() {
+    for file in [
+        "README.md",
+        "prompts/other.md",
+        "prompts/examples/apples.md",
+        "prompts/examples/1-apples.md",
+        "tools/python.yml",
+        "tools/a b.yaml",
+        "tools/x/y.yaml",
+        "skills/a/notes.md",
+        "skills/a/b/SKILL.md",
+        "../harness.yaml",
+    ] {
+        let error = with(file, "x");
+        assert!(
+            matches!(&error, FolderError::Unknown { file: named, .. } if named == file),
+            "{error}"
+        );
+    }
+    let error = with(
+        "prompts/examples/01-pears.md",
+        "## problem\nx\n## answer\ny\n",
+    );
+    assert!(
+        error.to_string().contains("another example has number 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn missing_files_are_named() {
+    for file in [
+        "harness.yaml",
+        "prompts/system.md",
+        "middleware.yaml",
+        "memory.yaml",
+    ] {
+        let error = error(|files| {
+            files.remove(file);
+        });
+        assert_eq!(error.to_string(), format!("{file} is missing"));
+    }
+}
+
+#[test]
+fn a_yaml_error_names_file_line_and_column() {
+    let error = with("memory.yaml", "kind: none\ncapacity: many\n");
+    assert!(
+        error.to_string().starts_with("memory.yaml:2:11: "),
+        "{error}"
+    );
+    let error = with("memory.yaml", "kind: none\ncapacity: 3\nsize: 4\n");
+    assert!(
+        error.to_string().starts_with("memory.yaml:3:1: "),
+        "{error}"
+    );
+    assert!(error.to_string().contains("size"), "{error}");
+    let error = with(
+        "skills/unit-check/SKILL.md",
+        "---\nname: unit-check\ndescription: [x]\n---\nb",
+    );
+    assert!(
+        error
+            .to_string()
+            .starts_with("skills/unit-check/SKILL.md:3:14: "),
+        "{error}"
+    );
+    let error = with("skills/unit-check/SKILL.md", "Convert first.\n");
+    assert!(error.to_string().contains("front matter"), "{error}");
+}
+
+#[test]
+fn an_error_inside_a_hook_names_the_field() {
+    let text =
+        to_files(&world::rich())["middleware.yaml"].replace("max_chars: 500", "max_chars: x");
+    let hook_line = text
+        .lines()
+        .position(|line| line.contains("truncate_output"))
+        .unwrap()
+        + 1;
+    let error = with("middleware.yaml", &text);
+    let FolderError::Malformed { line, reason, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(
+        reason.contains("field `max_chars` of `truncate_output`"),
+        "{reason}"
+    );
+    assert!(
+        (line as usize).abs_diff(hook_line) <= 2,
+        "line {line}, hook at {hook_line}"
+    );
+}
+
+#[test]
+fn an_example_error_names_the_line() {
+    let reason = |text: &str| with("prompts/examples/01-apples.md", text).to_string();
+    let at = |line: u64| format!("prompts/examples/01-apples.md:{line}:1: ");
+    let error = reason("# Apples\n");
+    assert!(error.starts_with(&at(1)), "{error}");
+    let error =
+        reason("## problem\n\np\n\n## call python\n\nprint(1)\n\n## result\n\n1\n\n## answer\n");
+    assert!(
+        error.starts_with(&at(7)) && error.contains("fenced argument"),
+        "{error}"
+    );
+    let error = reason("## problem\np\n## call python\n```code\nprint(1)\n## answer\n");
+    assert!(
+        error.starts_with(&at(4)) && error.contains("isn't closed"),
+        "{error}"
+    );
+    let error = reason("## problem\np\n## result\n1\n");
+    assert!(
+        error.starts_with(&at(3)) && error.contains("found `## result`"),
+        "{error}"
+    );
+    let error = reason("## problem\np\n");
+    assert!(error.contains("found the end"), "{error}");
+    let error = reason("## problem\np\n## answer\na\n## say\nmore\n");
+    assert!(
+        error.starts_with(&at(5)) && error.contains("after the answer"),
+        "{error}"
+    );
+    let error =
+        reason("## problem\np\n## call py thon\n```code\n1\n```\n## result\n1\n## answer\n");
+    assert!(
+        error.starts_with(&at(3)) && error.contains("isn't a tool name"),
+        "{error}"
+    );
+}
+
+#[test]
+fn loose_example_files_are_read_as_meant() {
+    let mut files = to_files(&world::rich());
+    let text = "## problem\np\n## call python\n```code\nx = '''\n## result\n'''\n```\n## result\n1\n## answer\na";
+    files.insert("prompts/examples/07-loose.md".to_owned(), text.to_owned());
+    let harness = from_files(&files).unwrap();
+    let example = &harness.prompts.examples[1];
+    assert_eq!(
+        (example.title.as_str(), example.problem.as_str()),
+        ("loose", "p")
+    );
+    assert_eq!(
+        example.steps[0].arguments["code"],
+        "x = '''\n## result\n'''"
+    );
+    assert_eq!(
+        (example.steps[0].result.as_str(), example.answer.as_str()),
+        ("1", "a")
+    );
+}
+
+#[test]
+fn a_broken_rule_names_the_file_that_holds_the_field() {
+    let error = with("prompts/task.md", "Solve it.\n");
+    assert!(
+        error
+            .to_string()
+            .starts_with("prompts/task.md: prompts.task: "),
+        "{error}"
+    );
+    let error = with("prompts/system.md", "Hello.\r\n");
+    assert!(
+        error.to_string().contains("control character U+000D"),
+        "{error}"
+    );
+    let example = "## problem\n\n\u{c}\n\n## answer\n\na\n";
+    let error = with("prompts/examples/01-apples.md", example);
+    assert!(
+        error
+            .to_string()
+            .starts_with("prompts/examples/01-apples.md: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn text_lost_to_a_comment_is_warned_about() {
+    let mut files = to_files(&world::rich());
+    let tool = files["tools/python.yaml"].replace("prints.", "prints in step #1 and a #c");
+    files.insert("tools/python.yaml".to_owned(), tool);
+    let skill =
+        "---\nname: unit-check # fine\ndescription: Use a table # of units\n---\nb # kept\n";
+    files.insert("skills/unit-check/SKILL.md".to_owned(), skill.to_owned());
+    files.insert(
+        "memory.yaml".to_owned(),
+        "kind: none # nothing yet\ncapacity: 0\n".to_owned(),
+    );
+    let warnings: Vec<String> = warnings(&files).iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(
+        warnings[0].starts_with("skills/unit-check/SKILL.md:3:26: `# of units`"),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings[1].starts_with("tools/python.yaml:1:71: `#1 and a #c`"),
+        "{warnings:?}"
+    );
+    assert_eq!(
+        from_files(&files).unwrap().skills["unit-check"].body,
+        "b # kept"
+    );
+    assert_eq!(harness::warnings(&to_files(&world::rich())), []);
+}
+
+#[test]
+fn texts_come_back_exactly() {
+    let mut harness = world::rich();
+    for text in [
+        "",
+        "\n",
+        "\n\n",
+        "a",
+        "a\n",
+        "\na\n\n",
+        "\\frac{1}{2} # not a comment {{x}}",
+        "## answer",
+        "\\## answer\n\\\\## say\n##\n### deeper",
+        "```\n````code\n```",
+        "  indented\n\ttab\n trailing  ",
+        "---\nname: x\n---",
+        "no",
+        "é∑😀\u{2028}\u{feff}",
+    ] {
+        let filled = format!("x{text}");
+        harness.prompts.system = text.to_owned();
+        harness.prompts.final_answer = text.to_owned();
+        let example = &mut harness.prompts.examples[0];
+        example.problem = filled.clone();
+        example.answer = text.to_owned();
+        example.steps[0].say = text.to_owned();
+        example.steps[0].result = text.to_owned();
+        example.steps[0]
+            .arguments
+            .insert("code".to_owned(), text.to_owned());
+        harness.skills.get_mut("unit-check").unwrap().body = format!("{text}x{text}");
+        harness.tools.get_mut("python").unwrap().description = filled.clone();
+        harness.memory.entries[0] = filled;
+        let read = from_files(&to_files(&harness)).unwrap();
+        assert_eq!(read, harness, "{text:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_harness_round_trips_through_its_folder(harness in world::harness()) {
+        let files = to_files(&harness);
+        let read: Harness = from_files(&files).unwrap();
+        prop_assert_eq!(read.id(), harness.id());
+        prop_assert_eq!(&read, &harness);
+        prop_assert_eq!(to_files(&read), files);
+        prop_assert_eq!(warnings(&to_files(&harness)), []);
+    }
+}

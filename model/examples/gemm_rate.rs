@@ -1,0 +1,26 @@
+//! Rate of the packed product at a model's shapes: `gemm_rate [ROWS]`.
+use std::time::Instant;
+
+use model::kernels::gemm::Packed;
+
+fn main() {
+    let m = std::env::args().nth(1).and_then(|v| v.parse().ok()).unwrap_or(64);
+    for (n, k) in [(576, 576), (192, 576), (1536, 576), (576, 1536), (49152, 576)] {
+        let weight: Vec<f32> = (0..n * k).map(|i| (i % 7) as f32 - 3.0).collect();
+        let packed = Packed::new(&weight, n, k);
+        let a = vec![1.0f32; m * k];
+        let mut out = vec![0.0f32; m * n];
+        packed.matmul(&a, &mut out, m, false);
+        let operations = 2.0 * (m * n * k) as f64;
+        let repeats = (2e10 / operations).max(1.0) as usize;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            packed.matmul(&a, &mut out, m, false);
+        }
+        let rate = operations * repeats as f64 / start.elapsed().as_secs_f64() / 1e9;
+        #[expect(clippy::print_stdout, reason = "the example's result")]
+        {
+            println!("[{m}, {k}] x [{n}, {k}]: {rate:.0} GFLOP/s");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Decoding throughput over chat requests: `throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]`.
+//!
+//! Each line of the requests is `{"messages": [...]}`; every reply has exactly MAX_NEW tokens.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use candle_core::{DType, Device};
+use model::chat_template::ChatTemplate;
+use model::decode::{Engine, EngineOptions, GenerationRequest, Sampling};
+use model::tokenizer::Tokenizer;
+use model::transformer::Transformer;
+use model::weights::Checkpoint;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, weights, requests, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]".into());
+    };
+    let max_new = rest.first().map_or(Ok(64), |v| v.parse())?;
+    let max_batch = rest.get(1).map_or(Ok(64), |v| v.parse())?;
+    let start = Instant::now();
+    let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
+    let metadata = checkpoint.metadata.as_ref().ok_or("a GGUF file is needed")?;
+    let tokenizer = Arc::new(Tokenizer::from_gguf(metadata)?);
+    let template = metadata.get("tokenizer.chat_template").ok_or("no chat template")?;
+    let template = ChatTemplate::new(template.to_string()?)?;
+    let model = Arc::new(Transformer::new(checkpoint)?);
+    let loaded = start.elapsed();
+    let options = EngineOptions { max_batch, ..EngineOptions::default() };
+    let engine = Engine::new(model, None, Arc::clone(&tokenizer), options)?;
+    let start = Instant::now();
+    let (sender, receiver) = channel();
+    let mut count = 0usize;
+    for line in std::fs::read_to_string(requests)?.lines() {
+        let request: serde_json::Value = serde_json::from_str(line)?;
+        let messages = request["messages"].as_array().ok_or("no messages")?;
+        let variables = serde_json::Map::new();
+        let text = template.render(messages, None, true, &variables)?;
+        let sender = sender.clone();
+        engine.submit(
+            GenerationRequest {
+                prompt: tokenizer.encode(&text)?,
+                max_new,
+                sampling: Sampling { temperature: 0.7, top_p: 1.0, top_k: 0 },
+                seed: count as u64,
+                stop_tokens: Vec::new(),
+                stop_strings: Vec::new(),
+            },
+            move |result| {
+                let _ = sender.send(result);
+            },
+        );
+        count += 1;
+    }
+    let mut sample = String::new();
+    for _ in 0..count {
+        sample = receiver.recv()??.text;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let stats = engine.stats();
+    #[expect(clippy::print_stdout, reason = "the example's result")]
+    {
+        println!("loaded in {loaded:.1?}; {count} rollouts in {seconds:.2} s");
+        println!(
+            "{:.2} rollouts/s, {:.0} generated tokens/s, {} of {} prompt tokens cached",
+            count as f64 / seconds,
+            stats.generated_tokens as f64 / seconds,
+            stats.cached_tokens,
+            stats.prompt_tokens
+        );
+        println!("last reply: {sample:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Decoding: many requests at once over one model.
+//!
+//! [`Engine`] runs a thread that batches whatever requests there are, step by step; requests join
+//! and leave between steps. `pool` keeps the prefix tree of key-value blocks, `sampler` chooses
+//! tokens. A request's tokens depend on its own prompt, sampling and seed alone.
+
+mod engine;
+mod pool;
+mod sampler;
+mod step;
+
+pub use engine::{Engine, EngineError, EngineOptions, EngineStats, Finish, Generation, GenerationRequest};
+pub use sampler::{Sampled, Sampling};

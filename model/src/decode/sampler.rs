@@ -1,0 +1,144 @@
+//! Choosing the next token from logits.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::kernels::rows::max_and_exp_sum;
+
+/// How a request samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the most likely token.
+    pub temperature: f32,
+    /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Keep this many of the most likely tokens; 0 keeps all.
+    pub top_k: u32,
+}
+
+/// A chosen token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// Its id.
+    pub token: u32,
+    /// Its log-probability under the model at temperature 1.
+    pub logprob: f32,
+}
+
+/// A request's own source of randomness: one draw a token, whatever else is in the batch.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    sampling: Sampling,
+    random: ChaCha8Rng,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling, seed: u64) -> Self {
+        Self { sampling, random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// Choose from a row of logits.
+    pub(crate) fn sample(&mut self, logits: &[f32]) -> Sampled {
+        let Sampling { temperature, top_p, top_k } = self.sampling;
+        let (max, sum) = max_and_exp_sum(logits, 1.0);
+        let index = if temperature <= 0.0 {
+            logits.iter().position(|v| *v == max).unwrap_or(0)
+        } else if top_p >= 1.0 && top_k == 0 {
+            let (_, total) = max_and_exp_sum(logits, 1.0 / temperature);
+            let mut left = self.random.random::<f32>() * total;
+            let mut chosen = None;
+            for (index, logit) in logits.iter().enumerate() {
+                left -= ((logit - max) / temperature).exp();
+                if left <= 0.0 {
+                    chosen = Some(index);
+                    break;
+                }
+            }
+            // Rounding may leave a crumb after the last token.
+            chosen.unwrap_or_else(|| logits.iter().position(|v| *v == max).unwrap_or(0))
+        } else {
+            self.truncated(logits, max)
+        };
+        Sampled {
+            token: u32::try_from(index).unwrap_or(u32::MAX),
+            logprob: logits[index] - max - sum.ln(),
+        }
+    }
+
+    fn truncated(&mut self, logits: &[f32], max: f32) -> usize {
+        let Sampling { temperature, top_p, top_k } = self.sampling;
+        let mut candidates: Vec<(usize, f32)> = logits
+            .iter()
+            .enumerate()
+            .map(|(index, logit)| (index, ((logit - max) / temperature).exp()))
+            .collect();
+        // Ties by id, so that the order never depends on the sort.
+        candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if top_k > 0 {
+            candidates.truncate(top_k as usize);
+        }
+        let total: f32 = candidates.iter().map(|c| c.1).sum();
+        let mut kept = 0.0;
+        let mut count = 0;
+        for (_, weight) in &candidates {
+            kept += weight;
+            count += 1;
+            if kept >= top_p * total {
+                break;
+            }
+        }
+        let mut left = self.random.random::<f32>() * kept;
+        for (index, weight) in &candidates[..count] {
+            left -= weight;
+            if left <= 0.0 {
+                return *index;
+            }
+        }
+        candidates[0].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frequencies(sampling: Sampling, logits: &[f32], draws: u32) -> Vec<f32> {
+        let mut counts = vec![0u32; logits.len()];
+        let mut sampler = Sampler::new(sampling, 7);
+        for _ in 0..draws {
+            counts[sampler.sample(logits).token as usize] += 1;
+        }
+        counts.iter().map(|c| *c as f32 / draws as f32).collect()
+    }
+
+    #[test]
+    fn frequencies_follow_the_tempered_distribution() {
+        let logits = [0.0, 1.0, 2.0, -1.0];
+        for temperature in [0.5, 1.0, 2.0] {
+            let sampling = Sampling { temperature, top_p: 1.0, top_k: 0 };
+            let weights: Vec<f32> = logits.iter().map(|l| (l / temperature).exp()).collect();
+            let total: f32 = weights.iter().sum();
+            for (seen, weight) in frequencies(sampling, &logits, 20_000).iter().zip(&weights) {
+                assert!((seen - weight / total).abs() < 0.015, "{temperature} {seen}");
+            }
+        }
+    }
+
+    #[test]
+    fn truncation_keeps_the_head_of_the_distribution() {
+        let logits = [0.0, 3.0, 2.0, -1.0];
+        let seen = frequencies(Sampling { temperature: 1.0, top_p: 1.0, top_k: 2 }, &logits, 2_000);
+        assert_eq!((seen[0], seen[3]), (0.0, 0.0));
+        let seen = frequencies(Sampling { temperature: 1.0, top_p: 0.5, top_k: 0 }, &logits, 500);
+        assert_eq!(seen[1], 1.0);
+    }
+
+    #[test]
+    fn temperature_zero_takes_the_first_maximum_and_reports_its_log_probability() {
+        let sampled = Sampler::new(Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 }, 0)
+            .sample(&[1.0, 2.0, 2.0]);
+        assert_eq!(sampled.token, 1);
+        let expected = (2.0f32.exp() / (1.0f32.exp() + 2.0 * 2.0f32.exp())).ln();
+        assert!((sampled.logprob - expected).abs() < 1e-5);
+    }
+}

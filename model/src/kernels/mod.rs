@@ -1,0 +1,8 @@
+//! CPU kernels on plain `f32` slices: the arithmetic below the tensor operations of
+//! [`crate::ops`] and below the decoding engine.
+
+pub mod gemm;
+pub(crate) mod paged_attention;
+pub(crate) mod rows;
+pub(crate) mod simd;
+pub(crate) mod tree_attention;

@@ -1,0 +1,22 @@
+//! θ: one transformer for decoding and for training, with its tokenizer and chat template.
+//!
+//! - [`weights`] and [`config`] read Hugging Face directories and GGUF files, [`adapter`] PEFT's.
+//! - [`transformer`] is the Llama/Qwen2/Qwen3 decoder, forward and backward, over [`tree`]s of
+//!   tokens that share prefixes.
+//! - [`decode`] is the engine: continuous batching over a prefix tree of key-value blocks.
+//! - [`tokenizer`] and [`chat_template`] turn conversations into tokens and back.
+//!
+//! On the CPU the arithmetic is that of [`kernels`], whose results do not depend on what is
+//! computed together: the same request gives the same tokens alone and in any batch.
+
+pub mod adapter;
+pub mod chat_template;
+pub mod config;
+pub mod decode;
+pub mod kernels;
+pub mod linear;
+mod ops;
+pub mod tokenizer;
+pub mod transformer;
+pub mod tree;
+pub mod weights;

@@ -1,0 +1,537 @@
+//! The decoder of the Llama, Qwen2 and Qwen3 families: one forward pass for decoding and training,
+//! and the training pass's gradients.
+//!
+//! Everything is computed on packed rows `[tokens, features]` without a batch dimension. What
+//! differs between decoding and training is only where keys and values come from, so a block takes
+//! its attention as a function: the engine passes one over paged caches, training one over a
+//! [`TokenTree`]. Tensor names follow the checkpoint (`model.layers.N.self_attn.q_proj`).
+
+use std::collections::BTreeMap;
+
+use candle_core::{Device, Result, Tensor};
+
+use crate::adapter::{Adapter, Projection, parameter_name};
+use crate::config::ModelConfig;
+use crate::linear::Linear;
+use crate::ops::{self, Heads, RopeTable};
+use crate::tree::TokenTree;
+use crate::weights::{Checkpoint, TensorMap};
+
+/// Which parameters a training pass computes gradients for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trainable {
+    /// The adapter's A and B; the base is frozen and gets no gradient buffers.
+    Adapter,
+    /// Every base parameter.
+    Base,
+}
+
+/// Gradients under parameter names.
+pub type Gradients = BTreeMap<String, Tensor>;
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Transformer {
+    /// Its shape.
+    pub config: ModelConfig,
+    embedding: Tensor,
+    blocks: Vec<Block>,
+    norm: Tensor,
+    head: Linear,
+    frequencies: Vec<f32>,
+    device: Device,
+}
+
+#[derive(Debug)]
+struct Block {
+    input_norm: Tensor,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    /// Qwen3's norms over the heads of q and k.
+    head_norms: Option<(Tensor, Tensor)>,
+    post_norm: Tensor,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+/// What a block keeps of its forward pass for its backward pass.
+pub(crate) struct BlockTape {
+    input: Tensor,
+    normed: Tensor,
+    /// q and k before the head norms, where there are any.
+    unnormed: Option<(Tensor, Tensor)>,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attended: Tensor,
+    middle: Tensor,
+    normed_middle: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    activated: Tensor,
+}
+
+/// Attention as a block sees it: `(q, k, v)` after rotation to the attended values.
+pub(crate) type Attend<'a> = dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'a;
+
+impl Transformer {
+    /// Build from a checkpoint.
+    ///
+    /// # Errors
+    /// When a tensor operation fails.
+    pub fn new(checkpoint: Checkpoint) -> Result<Self> {
+        let Checkpoint { config, mut tensors, .. } = checkpoint;
+        let mut take = |name: &str| take(&mut tensors, name);
+        let embedding = take("model.embed_tokens.weight")?;
+        let device = embedding.device().clone();
+        let norm = take("model.norm.weight")?;
+        let head = if config.tie_word_embeddings {
+            Linear::new(&embedding, None)?
+        } else {
+            Linear::new(&take("lm_head.weight")?, None)?
+        };
+        let blocks = (0..config.num_hidden_layers)
+            .map(|layer| Block::new(layer, &mut tensors))
+            .collect::<Result<Vec<_>>>()?;
+        let frequencies = config.rope_frequencies();
+        Ok(Self { config, embedding, blocks, norm, head, frequencies, device })
+    }
+
+    /// Where the weights are.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn heads(&self) -> Heads {
+        Heads {
+            query: self.config.num_attention_heads,
+            key_value: self.config.num_key_value_heads,
+            width: self.config.head_dim,
+        }
+    }
+
+    /// Embeddings of `tokens`, `[tokens, hidden]`.
+    fn embed(&self, tokens: &[u32]) -> Result<Tensor> {
+        let ids = Tensor::new(tokens, &self.device)?;
+        self.embedding.index_select(&ids, 0)
+    }
+
+    /// Last hidden state before the final norm, `[tokens, hidden]`, for decoding: `attend` is
+    /// called once per layer with the layer's index.
+    pub(crate) fn decode_hidden(
+        &self,
+        tokens: &[u32],
+        positions: &[u32],
+        adapter: Option<&Adapter>,
+        mut attend: impl FnMut(usize, &Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let table = RopeTable::new(&self.frequencies, positions, &self.device)?;
+        let mut x = self.embed(tokens)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            let mut attend = |q: &Tensor, k: &Tensor, v: &Tensor| attend(layer, q, k, v);
+            x = block.forward(context, x, &mut attend, None)?;
+        }
+        Ok(x)
+    }
+
+    /// Logits `[rows, vocabulary]` of hidden states `[rows, hidden]`.
+    pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let normed = ops::rms_norm(hidden, &self.norm, self.config.rms_norm_eps)?;
+        self.head.forward(&normed, None)
+    }
+
+    /// Logits of every token of a tree, `[tokens, vocabulary]`.
+    ///
+    /// # Errors
+    /// When a tensor operation fails.
+    pub fn tree_logits(&self, tree: &TokenTree, adapter: Option<&Adapter>) -> Result<Tensor> {
+        let heads = self.heads();
+        let hidden = self.decode_hidden(&tree.tokens, &tree.positions, adapter, |_, q, k, v| {
+            ops::tree_attention(tree, heads, q, k, v)
+        })?;
+        self.logits(&hidden)
+    }
+
+    /// Loss over `targets` of a tree, and its gradients.
+    ///
+    /// # Errors
+    /// When a tensor operation fails, or there is no target.
+    pub fn loss_and_gradients(
+        &self,
+        tree: &TokenTree,
+        targets: &Targets,
+        adapter: Option<&Adapter>,
+        trainable: Trainable,
+    ) -> Result<(f64, Gradients)> {
+        let heads = self.heads();
+        let table = RopeTable::new(&self.frequencies, &tree.positions, &self.device)?;
+        let mut x = self.embed(&tree.tokens)?;
+        let mut tapes = Vec::with_capacity(self.blocks.len());
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            let mut attend =
+                |q: &Tensor, k: &Tensor, v: &Tensor| ops::tree_attention(tree, heads, q, k, v);
+            let mut tape = None;
+            x = block.forward(context, x, &mut attend, Some(&mut tape))?;
+            tapes.extend(tape);
+        }
+        let mut pass = Pass { tree, heads, adapter, trainable, gradients: Gradients::new() };
+        let (loss, mut dx) = self.loss_backward(&x, targets, &mut pass)?;
+        drop(x);
+        for (layer, block) in self.blocks.iter().enumerate().rev() {
+            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            // Taken off one by one, so that a block's activations are freed when it is done.
+            let Some(tape) = tapes.pop() else { candle_core::bail!("a block left no tape") };
+            dx = block.backward(context, &tape, &dx, &mut pass)?;
+        }
+        if trainable == Trainable::Base {
+            let ids = Tensor::new(tree.tokens.as_slice(), &self.device)?;
+            let zeros = self.embedding.zeros_like()?;
+            pass.add("model.embed_tokens.weight".into(), zeros.index_add(&ids, &dx, 0)?)?;
+        }
+        Ok((loss, pass.gradients))
+    }
+
+    /// Cross-entropy over the targets in chunks, so that logits of all of them never exist at
+    /// once; returns the loss and the gradient by the last hidden state.
+    fn loss_backward(
+        &self,
+        hidden: &Tensor,
+        targets: &Targets,
+        pass: &mut Pass<'_>,
+    ) -> Result<(f64, Tensor)> {
+        let total = targets.total_weight();
+        if total <= 0.0 {
+            candle_core::bail!("no supervised token in the batch");
+        }
+        let rows = Tensor::new(targets.rows.as_slice(), &self.device)?;
+        let selected = hidden.index_select(&rows, 0)?;
+        let eps = self.config.rms_norm_eps;
+        let mut loss = 0.0;
+        let mut gradients = Vec::new();
+        let want_base = pass.trainable == Trainable::Base;
+        for start in (0..targets.rows.len()).step_by(Targets::CHUNK) {
+            let count = Targets::CHUNK.min(targets.rows.len() - start);
+            let x = selected.narrow(0, start, count)?.contiguous()?;
+            let normed = ops::rms_norm(&x, &self.norm, eps)?;
+            let logits = self.head.forward(&normed, None)?;
+            let (part, dlogits) = targets.cross_entropy(&logits, start, total)?;
+            loss += part;
+            if want_base {
+                let name = if self.config.tie_word_embeddings {
+                    "model.embed_tokens.weight"
+                } else {
+                    "lm_head.weight"
+                };
+                pass.add(name.into(), dlogits.t()?.matmul(&normed)?)?;
+            }
+            let dnormed = self.head.input_gradient(&dlogits)?;
+            let (dx, dw) = ops::rms_norm_backward(&x, &self.norm, eps, &dnormed, want_base)?;
+            if let Some(dw) = dw {
+                pass.add("model.norm.weight".into(), dw)?;
+            }
+            gradients.push(dx);
+        }
+        let dx = Tensor::cat(&gradients, 0)?;
+        Ok((loss, hidden.zeros_like()?.index_add(&rows, &dx, 0)?))
+    }
+}
+
+fn take(tensors: &mut TensorMap, name: &str) -> Result<Tensor> {
+    match tensors.remove(name) {
+        Some(tensor) => tensor.contiguous(),
+        None => candle_core::bail!("{name} is missing"),
+    }
+}
+
+/// Supervised predictions: the token after packed position `rows[i]` should be `ids[i]`.
+#[derive(Clone, Debug, Default)]
+pub struct Targets {
+    /// Packed index of the predicting token.
+    pub rows: Vec<u32>,
+    /// The token it should predict.
+    pub ids: Vec<u32>,
+    /// Weight of the term; the loss is the weighted mean.
+    pub weights: Vec<f32>,
+}
+
+impl Targets {
+    /// Rows of logits alive at once.
+    const CHUNK: usize = 128;
+
+    /// Targets of sequences packed as `tree`: token `i` of a sequence is supervised where its mask
+    /// is true. Sequences that agree up to and including a target share one term of their summed
+    /// weight, which is the same loss.
+    pub fn new(tree: &TokenTree, masks: &[Vec<bool>]) -> Self {
+        let mut terms: BTreeMap<(u32, u32), f32> = BTreeMap::new();
+        for (sequence, mask) in masks.iter().enumerate() {
+            for (at, _) in mask.iter().enumerate().filter(|(at, train)| **train && *at > 0) {
+                let (Some(row), Some(target)) =
+                    (tree.index_of(sequence, at - 1), tree.index_of(sequence, at))
+                else {
+                    continue;
+                };
+                let row = u32::try_from(row).unwrap_or(u32::MAX);
+                *terms.entry((row, tree.tokens[target])).or_default() += 1.0;
+            }
+        }
+        let mut targets = Self::default();
+        for ((row, id), weight) in terms {
+            targets.rows.push(row);
+            targets.ids.push(id);
+            targets.weights.push(weight);
+        }
+        targets
+    }
+
+    /// Sum of the weights: the number of supervised tokens.
+    pub fn total_weight(&self) -> f64 {
+        self.weights.iter().map(|w| f64::from(*w)).sum()
+    }
+
+    /// Loss terms `start..` for these logits, and the gradient by them.
+    fn cross_entropy(&self, logits: &Tensor, start: usize, total: f64) -> Result<(f64, Tensor)> {
+        let (count, vocabulary) = logits.dims2()?;
+        let ids = &self.ids[start..start + count];
+        let weights = &self.weights[start..start + count];
+        if !logits.device().is_cpu() {
+            let scaled: Vec<f32> = weights.iter().map(|w| w / total as f32).collect();
+            let scaled = Tensor::from_vec(scaled, (count, 1), logits.device())?;
+            let logits = logits.to_dtype(candle_core::DType::F32)?;
+            let log_p = candle_nn::ops::log_softmax(&logits, 1)?;
+            let index = Tensor::new(ids, logits.device())?.unsqueeze(1)?;
+            let picked = log_p.gather(&index, 1)?;
+            let loss = (picked.mul(&scaled)?.sum_all()?.to_scalar::<f32>()?).mul_add(-1.0, 0.0);
+            let one_hot = log_p.zeros_like()?.scatter_add(&index, &picked.ones_like()?, 1)?;
+            let gradient = (log_p.exp()? - one_hot)?.broadcast_mul(&scaled)?;
+            return Ok((f64::from(loss), gradient));
+        }
+        use rayon::prelude::*;
+        let mut gradient = ops::floats(logits)?.to_vec();
+        let losses: Vec<f64> = gradient
+            .par_chunks_exact_mut(vocabulary)
+            .zip(ids.par_iter().zip(weights))
+            .map(|(row, (id, weight))| {
+                let (max, sum) = crate::kernels::rows::max_and_exp_sum(row, 1.0);
+                let loss = f64::from(sum.ln() + max - row[*id as usize]) * f64::from(*weight);
+                crate::kernels::rows::softmax(row);
+                row[*id as usize] -= 1.0;
+                let scale = (f64::from(*weight) / total) as f32;
+                row.iter_mut().for_each(|v| *v *= scale);
+                loss
+            })
+            .collect();
+        let loss = losses.iter().sum::<f64>() / total;
+        Ok((loss, Tensor::from_vec(gradient, (count, vocabulary), &Device::Cpu)?))
+    }
+}
+
+/// State of one backward pass.
+struct Pass<'a> {
+    tree: &'a TokenTree,
+    heads: Heads,
+    adapter: Option<&'a Adapter>,
+    trainable: Trainable,
+    gradients: Gradients,
+}
+
+impl Pass<'_> {
+    fn add(&mut self, name: String, gradient: Tensor) -> Result<()> {
+        let sum = match self.gradients.remove(&name) {
+            Some(before) => (before + gradient)?,
+            None => gradient,
+        };
+        self.gradients.insert(name, sum);
+        Ok(())
+    }
+
+    /// Backward of one linear layer: stores parameter gradients, returns the gradient by `x`.
+    fn linear(
+        &mut self,
+        layer: usize,
+        projection: Projection,
+        linear: &Linear,
+        x: &Tensor,
+        dy: &Tensor,
+    ) -> Result<Tensor> {
+        let dx = linear.input_gradient(dy)?;
+        if self.trainable == Trainable::Base {
+            let name = format!("model.layers.{layer}.{}", projection.path());
+            self.add(format!("{name}.weight"), dy.t()?.matmul(x)?)?;
+            if linear.has_bias() {
+                self.add(format!("{name}.bias"), dy.sum(0)?)?;
+            }
+        }
+        let Some(lora) = self.adapter.and_then(|a| a.get(layer, projection)) else {
+            return Ok(dx);
+        };
+        let (gradient, through) = lora.backward(x, dy)?;
+        if self.trainable == Trainable::Adapter {
+            self.add(parameter_name(layer, projection, "A"), gradient.a)?;
+            self.add(parameter_name(layer, projection, "B"), gradient.b)?;
+        }
+        ops::add(&dx, &through)
+    }
+
+    /// Backward of an RMS norm named `name` in the block.
+    fn norm(&mut self, name: String, x: &Tensor, w: &Tensor, eps: f64, dy: &Tensor) -> Result<Tensor> {
+        let want = self.trainable == Trainable::Base;
+        let (dx, dw) = ops::rms_norm_backward(x, w, eps, dy, want)?;
+        if let Some(dw) = dw {
+            self.add(name, dw)?;
+        }
+        Ok(dx)
+    }
+}
+
+/// What a block needs besides its input.
+#[derive(Clone, Copy)]
+struct BlockContext<'a> {
+    config: &'a ModelConfig,
+    layer: usize,
+    adapter: Option<&'a Adapter>,
+    table: &'a RopeTable,
+}
+
+impl<'a> BlockContext<'a> {
+    fn lora(&self, projection: Projection) -> Option<&'a crate::linear::Lora> {
+        self.adapter.and_then(|a| a.get(self.layer, projection))
+    }
+    fn name(&self, part: &str) -> String {
+        format!("model.layers.{}.{part}.weight", self.layer)
+    }
+}
+
+impl Block {
+    fn new(layer: usize, tensors: &mut TensorMap) -> Result<Self> {
+        let prefix = format!("model.layers.{layer}");
+        let mut linear = |projection: Projection| {
+            let name = format!("{prefix}.{}", projection.path());
+            let bias = tensors.remove(&format!("{name}.bias"));
+            Linear::new(&take(tensors, &format!("{name}.weight"))?, bias)
+        };
+        let [query, key, value, output, gate, up, down] = [
+            linear(Projection::Query)?,
+            linear(Projection::Key)?,
+            linear(Projection::Value)?,
+            linear(Projection::Output)?,
+            linear(Projection::Gate)?,
+            linear(Projection::Up)?,
+            linear(Projection::Down)?,
+        ];
+        let mut norm = |part: &str| take(tensors, &format!("{prefix}.{part}.weight"));
+        let input_norm = norm("input_layernorm")?;
+        let post_norm = norm("post_attention_layernorm")?;
+        let q_norm = norm("self_attn.q_norm").ok();
+        let head_norms = q_norm.zip(norm("self_attn.k_norm").ok());
+        Ok(Self { input_norm, query, key, value, output, head_norms, post_norm, gate, up, down })
+    }
+
+    fn forward(
+        &self,
+        context: BlockContext<'_>,
+        input: Tensor,
+        attend: &mut Attend<'_>,
+        tape: Option<&mut Option<BlockTape>>,
+    ) -> Result<Tensor> {
+        let eps = context.config.rms_norm_eps;
+        let lora = |projection| context.lora(projection);
+        let normed = ops::rms_norm(&input, &self.input_norm, eps)?;
+        let q_raw = self.query.forward(&normed, lora(Projection::Query))?;
+        let k_raw = self.key.forward(&normed, lora(Projection::Key))?;
+        let v = self.value.forward(&normed, lora(Projection::Value))?;
+        let (q, k) = match &self.head_norms {
+            Some((q_norm, k_norm)) => {
+                (head_norm(&q_raw, q_norm, eps)?, head_norm(&k_raw, k_norm, eps)?)
+            }
+            None => (q_raw.clone(), k_raw.clone()),
+        };
+        let q = ops::rope(&q, context.table, 1.0)?;
+        let k = ops::rope(&k, context.table, 1.0)?;
+        let attended = attend(&q, &k, &v)?;
+        let middle = ops::add(&input, &self.output.forward(&attended, lora(Projection::Output))?)?;
+        let normed_middle = ops::rms_norm(&middle, &self.post_norm, eps)?;
+        let gate = self.gate.forward(&normed_middle, lora(Projection::Gate))?;
+        let up = self.up.forward(&normed_middle, lora(Projection::Up))?;
+        let activated = ops::swiglu(&gate, &up)?;
+        let result = ops::add(&middle, &self.down.forward(&activated, lora(Projection::Down))?)?;
+        if let Some(slot) = tape {
+            let unnormed = self.head_norms.is_some().then_some((q_raw, k_raw));
+            *slot = Some(BlockTape {
+                input,
+                normed,
+                unnormed,
+                q,
+                k,
+                v,
+                attended,
+                middle,
+                normed_middle,
+                gate,
+                up,
+                activated,
+            });
+        }
+        Ok(result)
+    }
+
+    /// Gradient by the block's input, given that by its result.
+    fn backward(
+        &self,
+        context: BlockContext<'_>,
+        tape: &BlockTape,
+        dy: &Tensor,
+        pass: &mut Pass<'_>,
+    ) -> Result<Tensor> {
+        let eps = context.config.rms_norm_eps;
+        let layer = context.layer;
+        let dactivated = pass.linear(layer, Projection::Down, &self.down, &tape.activated, dy)?;
+        let (dgate, dup) = ops::swiglu_backward(&tape.gate, &tape.up, &dactivated)?;
+        let x = &tape.normed_middle;
+        let dnormed = ops::add(
+            &pass.linear(layer, Projection::Gate, &self.gate, x, &dgate)?,
+            &pass.linear(layer, Projection::Up, &self.up, x, &dup)?,
+        )?;
+        let name = context.name("post_attention_layernorm");
+        let dmiddle = pass.norm(name, &tape.middle, &self.post_norm, eps, &dnormed)?;
+        let dmiddle = ops::add(dy, &dmiddle)?;
+
+        let dattended =
+            pass.linear(layer, Projection::Output, &self.output, &tape.attended, &dmiddle)?;
+        let BlockTape { q, k, v, attended, .. } = tape;
+        let (dq, dk, dv) =
+            ops::tree_attention_backward(pass.tree, pass.heads, q, k, v, attended, &dattended)?;
+        let mut dq = ops::rope(&dq, context.table, -1.0)?;
+        let mut dk = ops::rope(&dk, context.table, -1.0)?;
+        if let (Some((q_norm, k_norm)), Some((q_raw, k_raw))) = (&self.head_norms, &tape.unnormed) {
+            let width = context.config.head_dim;
+            let mut through = |part: &str, raw: &Tensor, w: &Tensor, d: &Tensor| {
+                let heads = raw.elem_count() / width;
+                let (raw, d) = (raw.reshape((heads, width))?, d.reshape((heads, width))?);
+                pass.norm(context.name(part), &raw, w, eps, &d)
+            };
+            dq = through("self_attn.q_norm", q_raw, q_norm, &dq)?.reshape(q_raw.dims2()?)?;
+            dk = through("self_attn.k_norm", k_raw, k_norm, &dk)?.reshape(k_raw.dims2()?)?;
+        }
+        let x = &tape.normed;
+        let dnormed = pass.linear(layer, Projection::Query, &self.query, x, &dq)?;
+        let dnormed =
+            ops::add(&dnormed, &pass.linear(layer, Projection::Key, &self.key, x, &dk)?)?;
+        let dnormed =
+            ops::add(&dnormed, &pass.linear(layer, Projection::Value, &self.value, x, &dv)?)?;
+        let name = context.name("input_layernorm");
+        let dinput = pass.norm(name, &tape.input, &self.input_norm, eps, &dnormed)?;
+        ops::add(&dmiddle, &dinput)
+    }
+}
+
+/// RMS norm over each head of `x[tokens, heads · width]`.
+fn head_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
+    let shape = x.dims2()?;
+    let width = w.elem_count();
+    ops::rms_norm(&x.reshape((shape.0 * shape.1 / width, width))?, w, eps)?.reshape(shape)
+}

@@ -1,0 +1,205 @@
+//! Supervised rows: tokens and which of them count.
+
+use std::collections::BTreeSet;
+
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Why rows can't be trained on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatasetError {
+    /// A mask of another length than its tokens.
+    #[error("row {id}: {tokens} tokens but a mask of {mask}")]
+    MaskLength {
+        /// The row.
+        id: String,
+        /// Its tokens.
+        tokens: usize,
+        /// Its mask.
+        mask: usize,
+    },
+    /// Two rows of one name, which the training order could not tell apart.
+    #[error("row {id} stands twice in the dataset")]
+    Duplicate {
+        /// The row.
+        id: String,
+    },
+    /// More rows were refused than the options allow.
+    #[error("{refused} of {total} rows can't be trained on; first: row {id}: {reason}")]
+    TooManyRefused {
+        /// Refused rows.
+        refused: usize,
+        /// All rows.
+        total: usize,
+        /// The first of them.
+        id: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// No row is left.
+    #[error("there is nothing to train on")]
+    Empty,
+}
+
+/// Why one row can't be trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Refusal {
+    /// No token counts for the loss.
+    #[error("no_target_tokens")]
+    NoTargetTokens,
+    /// The row is longer than the limit; cutting it would cut what it teaches.
+    #[error("too_long")]
+    TooLong,
+}
+
+/// One sequence to learn from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Name in messages and in the training order.
+    pub id: String,
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// Whether each token counts for the loss. The first never does: nothing predicts it.
+    pub mask: Vec<bool>,
+}
+
+impl Row {
+    /// Number of predictions the row teaches.
+    pub fn targets(&self) -> usize {
+        self.mask.iter().skip(1).filter(|m| **m).count()
+    }
+}
+
+/// Rows that passed every check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dataset {
+    rows: Vec<Row>,
+    refused: Vec<(String, Refusal)>,
+}
+
+impl Dataset {
+    /// Check rows; those without targets or above `max_tokens` are refused and counted, and if they
+    /// are more than `max_refused_share` of all, the whole set is.
+    ///
+    /// # Errors
+    /// When a row is malformed, too many are refused, or none is left.
+    pub fn new(
+        rows: Vec<Row>,
+        max_tokens: usize,
+        max_refused_share: f64,
+    ) -> Result<Self, DatasetError> {
+        let total = rows.len();
+        let mut names = BTreeSet::new();
+        let mut kept = Vec::new();
+        let mut refused = Vec::new();
+        for row in rows {
+            if row.tokens.len() != row.mask.len() {
+                let (tokens, mask) = (row.tokens.len(), row.mask.len());
+                return Err(DatasetError::MaskLength { id: row.id, tokens, mask });
+            }
+            if !names.insert(row.id.clone()) {
+                return Err(DatasetError::Duplicate { id: row.id });
+            }
+            if row.targets() == 0 {
+                refused.push((row.id, Refusal::NoTargetTokens));
+            } else if row.tokens.len() > max_tokens {
+                refused.push((row.id, Refusal::TooLong));
+            } else {
+                kept.push(row);
+            }
+        }
+        if let Some((id, reason)) = refused.first()
+            && refused.len() as f64 > max_refused_share * total as f64
+        {
+            let (id, reason) = (id.clone(), *reason);
+            return Err(DatasetError::TooManyRefused { refused: refused.len(), total, id, reason });
+        }
+        if kept.is_empty() {
+            return Err(DatasetError::Empty);
+        }
+        Ok(Self { rows: kept, refused })
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Rows that were left out, with the reason.
+    pub fn refused(&self) -> &[(String, Refusal)] {
+        &self.refused
+    }
+
+    /// Content hash: what was trained on.
+    pub fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for row in &self.rows {
+            hasher.update(row.id.as_bytes());
+            hasher.update(&[0]);
+            for (token, mask) in row.tokens.iter().zip(&row.mask) {
+                hasher.update(&token.to_le_bytes());
+                hasher.update(&[u8::from(*mask)]);
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Row indices of every step: each epoch a seeded permutation cut into batches. The order is a
+    /// function of the seed and the epoch alone, so a resumed run serves what is left of it.
+    pub fn order(&self, batch: usize, epochs: usize, seed: u64) -> Vec<Vec<usize>> {
+        let mut steps = Vec::new();
+        for epoch in 0..epochs {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(epoch as u64);
+            // Spend one draw, so that seeds and streams never give the unshuffled state away.
+            let _: u64 = random.random();
+            let mut indices: Vec<usize> = (0..self.rows.len()).collect();
+            indices.shuffle(&mut random);
+            steps.extend(indices.chunks(batch.max(1)).map(<[usize]>::to_vec));
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, tokens: usize, targets: std::ops::Range<usize>) -> Row {
+        Row {
+            id: id.into(),
+            tokens: (0..tokens as u32).collect(),
+            mask: (0..tokens).map(|i| targets.contains(&i)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_row_without_targets_is_refused_by_name_and_too_many_stop_the_run() {
+        let rows = || vec![row("good", 6, 4..6), row("cut", 4, 4..4), row("first only", 3, 0..1)];
+        let dataset = Dataset::new(rows(), 100, 0.7).expect("two of three are below 70%");
+        let expected = ["cut", "first only"].map(|id| (id.to_owned(), Refusal::NoTargetTokens));
+        assert_eq!(dataset.refused(), expected);
+        let error = Dataset::new(rows(), 100, 0.5).expect_err("too many");
+        assert!(error.to_string().contains("row cut: no_target_tokens"), "{error}");
+        let error = Dataset::new(vec![row("long", 9, 3..9)], 8, 0.0).expect_err("too long");
+        assert!(error.to_string().contains("too_long"));
+        assert_eq!(Dataset::new(vec![], 8, 1.0), Err(DatasetError::Empty));
+    }
+
+    #[test]
+    fn every_row_comes_once_an_epoch_in_a_seeded_order() {
+        let rows: Vec<Row> = (0..10).map(|i| row(&i.to_string(), 4, 1..4)).collect();
+        let dataset = Dataset::new(rows, 100, 0.0).expect("dataset");
+        let order = dataset.order(4, 3, 9);
+        assert_eq!(order.len(), 9);
+        for epoch in order.chunks(3) {
+            let mut seen: Vec<usize> = epoch.concat();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        }
+        assert_ne!(order[..3], order[3..6]);
+        assert_eq!(order, dataset.order(4, 3, 9));
+        assert_ne!(order, dataset.order(4, 3, 10));
+    }
+}
