@@ -1,0 +1,59 @@
+//! Resource limits of the program.
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+use super::{At, Failure};
+use crate::protocol::Request;
+
+/// Descriptors: enough for any calculation, too few to hold much kernel memory in pipes.
+const OPEN_FILES: rlim_t = 64;
+
+/// The usual stack. Deep recursion ends in a `RecursionError` well within it.
+const STACK_BYTES: rlim_t = 8 << 20;
+
+/// Processes and threads of a program that may not have children.
+const TASKS: rlim_t = 64;
+
+/// Sets all limits, so that they cannot be raised again, and says whether they read back.
+pub(super) fn apply(request: &Request) -> Result<bool, Failure> {
+    let limits = &request.limits;
+    let mut wanted = vec![
+        // One second between the signal and the kill, which a program cannot catch.
+        (
+            Resource::RLIMIT_CPU,
+            limits.cpu_seconds,
+            limits.cpu_seconds + 1,
+        ),
+        (
+            Resource::RLIMIT_AS,
+            limits.memory_bytes,
+            limits.memory_bytes,
+        ),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes, limits.file_bytes),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
+        (Resource::RLIMIT_STACK, STACK_BYTES, STACK_BYTES),
+        // Not 0, which the kernel ignores where core dumps go to a program; 1 stops both kinds.
+        (Resource::RLIMIT_CORE, 1, 1),
+        (Resource::RLIMIT_MEMLOCK, 0, 0),
+        (Resource::RLIMIT_MSGQUEUE, 0, 0),
+    ];
+    if request.setting.counts_processes {
+        let tasks = if request.limits.processes == 1 {
+            TASKS
+        } else {
+            rlim_t::from(request.limits.processes)
+        };
+        // Inside a user namespace process 1 belongs to the same user and is counted.
+        let init = rlim_t::from(request.setting.isolation.has_user_namespace());
+        wanted.push((Resource::RLIMIT_NPROC, tasks + init, tasks + init));
+    }
+    let mut is_confirmed = true;
+    for (resource, soft, hard) in wanted {
+        // A limit that was lower already can only be kept.
+        let (_, ceiling) = getrlimit(resource).at("reading resource limits")?;
+        let (soft, hard) = (soft.min(ceiling), hard.min(ceiling));
+        setrlimit(resource, soft, hard).at("setting resource limits")?;
+        is_confirmed &= getrlimit(resource) == Ok((soft, hard));
+    }
+    Ok(is_confirmed)
+}

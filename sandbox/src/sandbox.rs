@@ -1,0 +1,264 @@
+//! The public entry.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+
+use crate::enforcement::{EnforcementReport, Isolation};
+use crate::execution::Execution;
+use crate::interpreter::{Interpreter, InterpreterError};
+use crate::launch::{HelperCommand, HelperProcess, LaunchError, Run};
+use crate::policy::{PolicyError, SandboxPolicy};
+use crate::probe;
+use crate::protocol::{Limits, Request, Setting};
+
+/// Where the scratch directory appears in a private file system.
+const SCRATCH_IN_VIEW: &str = "/box";
+
+/// Numbers the boxes of this process, for the labels of their programs.
+static BOXES: AtomicU64 = AtomicU64::new(0);
+
+/// A box whose strength has been tested on this machine. Runs are independent of each other and
+/// may happen at the same time.
+#[derive(Debug)]
+pub struct Sandbox {
+    workshop: Workshop,
+    setting: Setting,
+    report: EnforcementReport,
+}
+
+/// How to create a [`Sandbox`]. The default asks for the strongest box and accepts no weak one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxOptions {
+    /// Accept a box with broken guarantees. Whoever sets this must carry
+    /// [`EnforcementReport::level`] along with everything that is computed in the box.
+    pub allow_degraded: bool,
+    /// Use this separation and no other; by default the strongest that works.
+    pub isolation: Option<Isolation>,
+}
+
+/// Why there is no box, or why a run could not take place. What the program inside does wrong is
+/// never an error.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The configured interpreter cannot be used.
+    #[error(transparent)]
+    Interpreter(#[from] InterpreterError),
+    /// The policy cannot be carried out.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The helper failed.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A directory for scratch files could not be created or removed.
+    #[error("cannot use {} for scratch files", path.display())]
+    Scratch {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A path that has to be sent to the helper is not UTF-8.
+    #[error("the path {} is not UTF-8", path.display())]
+    NotUnicode {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The program does not start under any separation.
+    #[error("no kind of sandbox works here: {}", attempts.join("; "))]
+    Unusable {
+        /// Each separation with what went wrong.
+        attempts: Vec<String>,
+    },
+    /// The box can be built, but it does not hold.
+    #[error(
+        "the sandbox does not hold here ({}); running anyway has to be allowed explicitly",
+        missing.join("; ")
+    )]
+    Degraded {
+        /// Each broken guarantee and each absent layer, with what was seen.
+        missing: Vec<String>,
+    },
+}
+
+impl Sandbox {
+    /// Builds a box and attacks it from inside to learn what it enforces.
+    ///
+    /// `helper` is re-executed for every run, `python` is a path or a command name, and scratch
+    /// files go below `scratch_root`, which is created if need be.
+    ///
+    /// # Errors
+    ///
+    /// [`SandboxError::Interpreter`] without a usable interpreter, [`SandboxError::Degraded`] where
+    /// the kernel lacks what the box needs.
+    pub async fn new(
+        helper: HelperCommand,
+        python: PathBuf,
+        scratch_root: PathBuf,
+    ) -> Result<Self, SandboxError> {
+        Self::with_options(helper, python, scratch_root, SandboxOptions::default()).await
+    }
+
+    /// The same with a choice of strength.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Sandbox::new`]; with `allow_degraded` a weak box is not an error.
+    pub async fn with_options(
+        helper: HelperCommand,
+        python: PathBuf,
+        scratch_root: PathBuf,
+        options: SandboxOptions,
+    ) -> Result<Self, SandboxError> {
+        let interpreter = Interpreter::find(&python).await?;
+        let workshop = Workshop::new(helper, scratch_root)?;
+        let (setting, report) = probe::probe(&workshop, &interpreter, options.isolation).await?;
+        let missing = report.broken();
+        if !missing.is_empty() && !options.allow_degraded {
+            let missing = missing
+                .into_iter()
+                .chain(probe::absent_layers(&report))
+                .collect();
+            return Err(SandboxError::Degraded { missing });
+        }
+        Ok(Sandbox {
+            workshop,
+            setting,
+            report,
+        })
+    }
+
+    /// Runs a program and returns what it printed. Cancelling the future kills the program.
+    ///
+    /// # Errors
+    ///
+    /// Only when the run could not take place as it should. Whatever the program does, time out
+    /// or crash, is an [`Execution`].
+    pub async fn run_python(
+        &self,
+        code: &str,
+        policy: &SandboxPolicy,
+    ) -> Result<Execution, SandboxError> {
+        policy.validate(self.setting.counts_processes)?;
+        Ok(self
+            .workshop
+            .run(&self.setting, code, policy, false)
+            .await?
+            .execution)
+    }
+
+    /// What the box enforces here.
+    pub fn enforcement(&self) -> &EnforcementReport {
+        &self.report
+    }
+
+    /// A text that the command line of every program of this box contains while it runs.
+    pub fn process_label(&self) -> &str {
+        &self.workshop.label
+    }
+}
+
+/// What it takes to run something, before and after the box has been tested.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    helper: HelperCommand,
+    label: String,
+    home: TempDir,
+    runs: AtomicU64,
+}
+
+impl Workshop {
+    fn new(helper: HelperCommand, scratch_root: PathBuf) -> Result<Self, SandboxError> {
+        let unusable = |source| SandboxError::Scratch {
+            path: scratch_root.clone(),
+            source,
+        };
+        std::fs::create_dir_all(&scratch_root).map_err(unusable)?;
+        // Landlock and mounts work on real places.
+        let real = scratch_root.canonicalize().map_err(unusable)?;
+        let home = tempfile::Builder::new()
+            .prefix("box-")
+            .tempdir_in(real)
+            .map_err(unusable)?;
+        std::fs::create_dir(home.path().join("view")).map_err(unusable)?;
+        let number = BOXES.fetch_add(1, Ordering::Relaxed);
+        let label = format!("coharness-box-{}-{number}.", std::process::id());
+        Ok(Workshop {
+            helper,
+            label,
+            home,
+            runs: AtomicU64::new(0),
+        })
+    }
+
+    /// An empty directory for mounting the private file system on.
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.home.path().join("view")
+    }
+
+    /// A directory that no program may reach, for the probe's canary.
+    pub(crate) fn outside(&self) -> Result<TempDir, SandboxError> {
+        self.directory("outside-")
+    }
+
+    /// Runs one program.
+    pub(crate) async fn run(
+        &self,
+        setting: &Setting,
+        code: &str,
+        policy: &SandboxPolicy,
+        is_probe: bool,
+    ) -> Result<Run, SandboxError> {
+        // In a private file system the scratch directory is memory that vanishes by itself.
+        let on_disk = if setting.isolation.has_view() {
+            None
+        } else {
+            Some(self.directory("run-")?)
+        };
+        let on_disk_path = on_disk.as_ref().map(TempDir::path);
+        let run_number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let request = Request {
+            label: format!("{}{run_number}", self.label),
+            code: code.to_owned(),
+            setting: setting.clone(),
+            scratch: on_disk_path.map_or_else(|| PathBuf::from(SCRATCH_IN_VIEW), PathBuf::from),
+            limits: Limits {
+                cpu_seconds: policy.cpu_seconds(),
+                memory_bytes: policy.memory_mib << 20,
+                file_bytes: policy.file_mib << 20,
+                processes: policy.processes,
+            },
+            is_probe,
+        };
+        let run = HelperProcess::launch(&self.helper)?
+            .run(&request, policy, on_disk_path)
+            .await;
+        if let Some(directory) = on_disk {
+            remove(directory).await?;
+        }
+        Ok(run?)
+    }
+
+    fn directory(&self, prefix: &str) -> Result<TempDir, SandboxError> {
+        tempfile::Builder::new()
+            .prefix(prefix)
+            .tempdir_in(self.home.path())
+            .map_err(|source| SandboxError::Scratch {
+                path: self.home.path().into(),
+                source,
+            })
+    }
+}
+
+/// Removes a directory that may hold many files, off the async threads.
+async fn remove(directory: TempDir) -> Result<(), SandboxError> {
+    let path = directory.path().to_owned();
+    let removed = tokio::task::spawn_blocking(move || directory.close()).await;
+    removed
+        .map_err(io::Error::from)
+        .and_then(std::convert::identity)
+        .map_err(|source| SandboxError::Scratch { path, source })
+}

@@ -1,0 +1,15 @@
+//! Attacks on the box, and the ordinary programs that have to work in it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "what fails to unwrap is a failed test, and tests say what they skip"
+)]
+
+mod confinement;
+mod enforcement;
+mod kills;
+mod limits;
+mod programs;
+mod support;
+mod throughput;
