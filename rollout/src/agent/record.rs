@@ -1,0 +1,202 @@
+//! What a rollout leaves behind, while it grows.
+
+use std::time::Instant;
+
+use harness::Hook;
+use serde_json::{Map, Value};
+
+use super::Agent;
+use crate::policy::Completion;
+use crate::protocol::Call;
+use crate::task::{Split, Task};
+use crate::trajectory::{
+    Event, ExitReason, Message, ModelCall, Role, RolloutId, RolloutKey, Step, StepKind, ToolCall,
+    Trajectory, Usage, Verdict,
+};
+use crate::verifier::Verifier;
+
+pub(super) struct Record {
+    pub(super) started: Instant,
+    pub(super) messages: Vec<Message>,
+    steps: Vec<Step>,
+    model_calls: Vec<ModelCall>,
+    pub(super) usage: Usage,
+    /// Calls so far, for telling repetitions.
+    pub(super) calls: Vec<(String, Map<String, Value>)>,
+    /// Output of the last program that succeeded.
+    pub(super) last_output: Option<String>,
+    /// The last reply, if it has no call.
+    pub(super) final_text: Option<String>,
+}
+
+impl Record {
+    /// Starts with the opening of the conversation. Examples are the harness's and no part of what
+    /// happened.
+    pub(super) fn new(messages: Vec<Message>) -> Self {
+        let step = |kind, message: &Message| Step {
+            kind,
+            text: message.content.clone(),
+            event: None,
+        };
+        let system = messages.iter().find(|message| message.role == Role::System);
+        let system = system.map(|message| step(StepKind::System, message));
+        let task = messages.last().map(|message| step(StepKind::User, message));
+        Record {
+            started: Instant::now(),
+            steps: system.into_iter().chain(task).collect(),
+            messages,
+            model_calls: Vec::new(),
+            usage: Usage::default(),
+            calls: Vec::new(),
+            last_output: None,
+            final_text: None,
+        }
+    }
+
+    pub(super) fn step(&mut self, kind: StepKind, text: impl Into<String>, event: Option<Event>) {
+        self.steps.push(Step {
+            kind,
+            text: text.into(),
+            event,
+        });
+    }
+
+    /// Something remarkable about the last step.
+    pub(super) fn note(&mut self, event: Event) {
+        match self.steps.last_mut() {
+            Some(step) if step.event.is_none() => step.event = Some(event),
+            Some(step) => {
+                let kind = step.kind;
+                self.step(kind, "", Some(event));
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn fired(&mut self, hook: &Hook, what: impl Into<String>) {
+        let hook = hook.kind().to_owned();
+        self.step(StepKind::Hook, what, Some(Event::HookFired { hook }));
+    }
+
+    /// Adds a message and its step.
+    pub(super) fn say(&mut self, role: Role, kind: StepKind, text: &str) {
+        self.messages.push(Message::new(role, text));
+        self.step(kind, text, None);
+    }
+
+    pub(super) fn add_call(&mut self, seed: u64, completion: &Completion) {
+        self.usage.add(&completion.usage);
+        self.model_calls.push(ModelCall {
+            seed,
+            prompt_ids: completion.prompt_ids.clone(),
+            output_ids: completion.output_ids.clone(),
+            logprobs: completion.logprobs.clone(),
+            usage: completion.usage,
+            finish: completion.finish,
+        });
+    }
+
+    /// Cuts the last call's ids to those that stay in the conversation.
+    pub(super) fn keep_ids(&mut self, count: Option<usize>) {
+        if let Some(call) = self.model_calls.last_mut() {
+            let count = count.unwrap_or(0);
+            call.output_ids.truncate(count);
+            call.logprobs.truncate(count);
+        }
+    }
+
+    /// Gives a call its name within the rollout.
+    pub(super) fn name_call(&self, call: Call) -> ToolCall {
+        let earlier = self.messages.iter().filter(|message| message.train);
+        let earlier: usize = earlier.map(|message| message.tool_calls.len()).sum();
+        ToolCall {
+            id: format!("call_{}", earlier + 1),
+            tool: call.tool,
+            arguments: call.arguments,
+        }
+    }
+
+    /// Finds and judges the answer and closes the record.
+    pub(super) fn finish(
+        mut self,
+        agent: &Agent,
+        task: &Task,
+        split: Split,
+        seed: u64,
+        exit: ExitReason,
+    ) -> Trajectory {
+        let (answer, verdict) = if exit.is_infrastructure() {
+            (None, no_answer())
+        } else {
+            self.judge(agent, task)
+        };
+        let task_hash = task.content_hash();
+        let harness = agent.harness.id();
+        let id = RolloutId::of(&RolloutKey {
+            policy: agent.policy.id(),
+            harness: &harness,
+            task_hash: &task_hash,
+            seed,
+            budget: &agent.budget,
+            sandbox_level: &agent.sandbox_level,
+        });
+        Trajectory {
+            id,
+            task: task.id.clone(),
+            task_hash,
+            split,
+            harness,
+            policy: agent.policy.id().clone(),
+            seed,
+            sandbox_level: agent.sandbox_level.clone(),
+            steps: self.steps,
+            messages: self.messages,
+            model_calls: self.model_calls,
+            answer,
+            verdict,
+            exit,
+            usage: self.usage,
+            wall_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn judge(&mut self, agent: &Agent, task: &Task) -> (Option<String>, Verdict) {
+        let verifier: &dyn Verifier = agent.verifier.as_ref();
+        let text = self.final_text.take().unwrap_or_default();
+        if let Some(extracted) = verifier.extract(&text) {
+            let verdict = verifier.judge(&task.answer, &extracted.answer, extracted.rule.name());
+            self.step(StepKind::Final, extracted.answer.as_str(), None);
+            return (Some(extracted.answer), verdict);
+        }
+        let hook = agent.harness.middleware.hooks.on_finish.iter();
+        let hook = hook
+            .clone()
+            .find(|hook| matches!(hook, Hook::AnswerFromLastResult {}));
+        let output = self.last_output.as_deref().unwrap_or_default();
+        let line = output
+            .lines()
+            .rev()
+            .map(str::trim)
+            .find(|line| !line.is_empty());
+        let extracted = line.and_then(|line| verifier.extract(line));
+        if let (Some(hook), Some(extracted)) = (hook, extracted) {
+            let verdict = verifier.judge(&task.answer, &extracted.answer, "last_result");
+            self.fired(hook, extracted.answer.as_str());
+            self.step(
+                StepKind::Final,
+                extracted.answer.as_str(),
+                Some(Event::NoFinalAnswer),
+            );
+            return (Some(extracted.answer), verdict);
+        }
+        self.step(StepKind::Final, "", Some(Event::NoFinalAnswer));
+        (None, no_answer())
+    }
+}
+
+fn no_answer() -> Verdict {
+    Verdict {
+        correct: false,
+        rule: "none".into(),
+    }
+}

@@ -1,0 +1,122 @@
+//! The messages before the first reply: system prompt, examples and problem.
+
+use harness::{Example, Harness, MemoryKind, Skill};
+use serde_json::{Map, Value};
+
+use crate::protocol;
+use crate::tools::render_result;
+use crate::trajectory::{Message, Role, ToolCall};
+
+/// The opening of a conversation about `problem`. The system message is absent if it would be
+/// empty.
+pub(crate) fn open(harness: &Harness, problem: &str) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let system = system_prompt(harness, problem);
+    if !system.is_empty() {
+        messages.push(Message::new(Role::System, system));
+    }
+    for example in &harness.prompts.examples {
+        push_example(harness, example, &mut messages);
+    }
+    messages.push(Message::new(
+        Role::User,
+        harness.prompts.render_task(problem),
+    ));
+    messages
+}
+
+/// An assistant message with a call in the current format.
+pub(crate) fn text_with_call(say: &str, call: &str) -> String {
+    match say.trim() {
+        "" => call.to_owned(),
+        say => format!("{say}\n{call}"),
+    }
+}
+
+fn system_prompt(harness: &Harness, problem: &str) -> String {
+    let mut parts = vec![harness.prompts.system.trim().to_owned()];
+    if harness.memory.kind == MemoryKind::Notes && !harness.memory.entries.is_empty() {
+        let notes = harness
+            .memory
+            .entries
+            .iter()
+            .map(|entry| format!("- {}", entry.trim()));
+        parts.push(format!("Notes:\n{}", notes.collect::<Vec<_>>().join("\n")));
+    }
+    let skills = harness
+        .skills
+        .values()
+        .filter(|skill| is_triggered(skill, problem));
+    parts.extend(skills.map(|skill| skill.body.trim().to_owned()));
+    let format = harness.middleware.protocol.call_format;
+    parts.push(protocol::render_tools(format, &harness.tools));
+    parts.push(harness.prompts.final_answer.trim().to_owned());
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// Whether any trigger stands in the problem as a whole word or phrase, in any case.
+fn is_triggered(skill: &Skill, problem: &str) -> bool {
+    let words = words(problem);
+    let stands = |trigger: &String| match self::words(trigger).as_str() {
+        // A sign, such as `%`, has no words.
+        " " => problem.contains(trigger.trim()),
+        trigger => words.contains(trigger),
+    };
+    skill.triggers.is_empty() || skill.triggers.iter().any(stands)
+}
+
+/// The words of a text in lower case, with a blank on either side of each.
+fn words(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words.fold(" ".to_owned(), |text, word| format!("{text}{word} "))
+}
+
+fn push_example(harness: &Harness, example: &Example, messages: &mut Vec<Message>) {
+    let format = harness.middleware.protocol.call_format;
+    let task = harness.prompts.render_task(&example.problem);
+    messages.push(Message::new(Role::User, task));
+    for (index, step) in example.steps.iter().enumerate() {
+        let arguments: Map<String, Value> = step
+            .arguments
+            .iter()
+            .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+            .collect();
+        let call = protocol::render_call(format, step.tool.as_str(), &harness.tools, &arguments);
+        let mut message = Message::new(Role::Assistant, text_with_call(&step.say, &call));
+        message.tool_calls.push(ToolCall {
+            id: format!("call_{}", index + 1),
+            tool: step.tool.to_string(),
+            arguments,
+        });
+        messages.push(message);
+        messages.push(Message::new(Role::Tool, render_result(&step.result, "")));
+    }
+    messages.push(Message::new(Role::Assistant, example.answer.trim()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skill(triggers: &[&str]) -> Skill {
+        Skill {
+            name: "percent".into(),
+            description: String::new(),
+            triggers: triggers.iter().map(|t| (*t).to_owned()).collect(),
+            body: String::new(),
+        }
+    }
+
+    #[test]
+    fn triggers_are_whole_words_in_any_case() {
+        assert!(is_triggered(&skill(&[]), "anything"));
+        assert!(is_triggered(&skill(&["Percent"]), "What percent, then?"));
+        assert!(is_triggered(&skill(&["per cent"]), "ten per-cent of it"));
+        assert!(is_triggered(&skill(&["x", "%"]), "take 5% of it"));
+        assert!(!is_triggered(&skill(&["cent"]), "What percent?"));
+    }
+}

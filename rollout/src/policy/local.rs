@@ -1,0 +1,210 @@
+//! The policy that this process decodes itself.
+//!
+//! A conversation grows by what the model wrote and by what the loop adds. The model's own token
+//! ids are kept: tokenising its text again could give other ids, and then neither the cache of
+//! keys and values nor the record of what was sampled would be true any more.
+
+use std::sync::Arc;
+
+use model::chat_template::Rendered;
+use model::decode::{self, Engine, EngineError, Generation, GenerationRequest, Sampling};
+use model::tokenizer::{TokenStream, Tokenizer};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::{
+    BoxFuture, Completion, CompletionRequest, Finish, Policy, PolicyError, PolicyId, Renderer,
+};
+use crate::trajectory::Usage;
+
+/// What else a [`LocalPolicy`] needs to know.
+#[derive(Clone, Debug)]
+pub struct LocalPolicyOptions {
+    /// Identity: hashes of model and adapter.
+    pub id: PolicyId,
+    /// Tokens that end a reply, all that the model or the tokenizer names.
+    pub stop_tokens: Vec<u32>,
+}
+
+/// A model that is decoded in this process.
+pub struct LocalPolicy {
+    engine: Arc<Engine>,
+    tokenizer: Arc<Tokenizer>,
+    renderer: Renderer,
+    options: LocalPolicyOptions,
+}
+
+impl std::fmt::Debug for LocalPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalPolicy")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalPolicy {
+    /// A policy over a running engine.
+    pub fn new(
+        engine: Arc<Engine>,
+        tokenizer: Arc<Tokenizer>,
+        renderer: Renderer,
+        options: LocalPolicyOptions,
+    ) -> Self {
+        Self {
+            engine,
+            tokenizer,
+            renderer,
+            options,
+        }
+    }
+
+    /// Ids of the conversation, the known ones kept.
+    fn prompt(&self, request: &CompletionRequest) -> Result<Vec<u32>, PolicyError> {
+        let tools = (!request.tools.is_empty()).then(|| {
+            let tool = |tool| json!({"type": "function", "function": tool});
+            Value::Array(request.tools.iter().map(tool).collect())
+        });
+        let rendered = self
+            .renderer
+            .render(&request.messages, tools.as_ref(), true)?;
+        let continued = match &request.prior {
+            Some(prior) => self.continued(prior, &rendered)?,
+            None => None,
+        };
+        let ids = match continued {
+            Some(ids) => ids,
+            None => self.tokenizer.encode_rendered(&rendered)?.ids,
+        };
+        self.tokenizer.check_start(&ids)?;
+        Ok(ids)
+    }
+
+    /// The known ids and those of the text after them, if they are a beginning of the text.
+    fn continued(
+        &self,
+        prior: &[u32],
+        rendered: &Rendered,
+    ) -> Result<Option<Vec<u32>>, PolicyError> {
+        let known = self.tokenizer.decode(prior, false);
+        let Some(rest) = rendered.text.strip_prefix(&known) else {
+            return Ok(None);
+        };
+        let start = known.len();
+        if rendered
+            .literal
+            .iter()
+            .any(|range| range.start < start && start < range.end)
+        {
+            return Ok(None);
+        }
+        let literal = rendered.literal.iter().filter(|range| range.start >= start);
+        let rest = Rendered {
+            text: rest.to_owned(),
+            generation: Vec::new(),
+            literal: literal
+                .map(|range| range.start - start..range.end - start)
+                .collect(),
+        };
+        let mut ids = prior.to_vec();
+        ids.extend(self.tokenizer.encode_rendered(&rest)?.ids);
+        Ok(Some(ids))
+    }
+
+    async fn decode(&self, request: CompletionRequest) -> Result<Completion, PolicyError> {
+        let prompt = self.prompt(&request)?;
+        let needed = prompt.len() + request.max_tokens as usize;
+        if needed > request.context_tokens as usize {
+            let reason = format!(
+                "{} tokens and a reply of {} exceed {}",
+                prompt.len(),
+                request.max_tokens,
+                request.context_tokens
+            );
+            return Err(PolicyError::ContextOverflow { reason });
+        }
+        let (sender, receiver) = oneshot::channel();
+        let generation = GenerationRequest {
+            prompt: prompt.clone(),
+            max_new: request.max_tokens as usize,
+            sampling: Sampling {
+                temperature: request.temperature as f32,
+                top_p: request.top_p as f32,
+                top_k: request.top_k,
+            },
+            seed: request.seed,
+            stop_tokens: self.options.stop_tokens.clone(),
+            stop_strings: request.stop,
+        };
+        self.engine.submit(generation, move |result| {
+            // Nobody waits any more when the rollout ran out of time.
+            let _ = sender.send(result);
+        });
+        match receiver.await.unwrap_or(Err(EngineError::Stopped)) {
+            Ok(generation) => Ok(completion(prompt, generation)),
+            Err(error @ EngineError::TooLong { .. }) => {
+                let reason = error.to_string();
+                Err(PolicyError::ContextOverflow { reason })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Policy for LocalPolicy {
+    fn id(&self) -> &PolicyId {
+        &self.options.id
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        Box::pin(self.decode(request))
+    }
+
+    fn ids_of(&self, output_ids: &[u32], kept: &str) -> Option<usize> {
+        if self.tokenizer.decode(output_ids, true) == kept {
+            return Some(output_ids.len());
+        }
+        let mut stream = TokenStream::new(true);
+        let mut length = 0;
+        for (index, id) in output_ids.iter().enumerate() {
+            let piece = stream.push(&self.tokenizer, *id);
+            if !kept.get(length..)?.starts_with(&piece) {
+                return None;
+            }
+            length += piece.len();
+            if length == kept.len() {
+                return Some(index + 1);
+            }
+        }
+        None
+    }
+}
+
+/// A tool result for a model that knows only users and assistants.
+pub(super) fn tool_output(content: &str) -> String {
+    format!("Tool output:\n{content}")
+}
+
+fn completion(prompt: Vec<u32>, generation: Generation) -> Completion {
+    let count = |ids: &[u32]| u64::try_from(ids.len()).unwrap_or(u64::MAX);
+    Completion {
+        usage: Usage {
+            prompt_tokens: count(&prompt),
+            completion_tokens: count(&generation.tokens),
+            is_estimated: false,
+        },
+        text: generation.text,
+        finish: match generation.finish {
+            decode::Finish::StopToken => Finish::Stop,
+            decode::Finish::StopString => Finish::StopString,
+            decode::Finish::Length => Finish::Length,
+        },
+        prompt_ids: prompt,
+        output_ids: generation.tokens,
+        logprobs: generation.logprobs,
+        tool_calls: Vec::new(),
+        is_reasoning_cut: false,
+    }
+}

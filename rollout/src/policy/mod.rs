@@ -1,0 +1,214 @@
+//! θ as the agent loop sees it: messages in, one reply out.
+
+mod local;
+mod openai;
+mod renderer;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use model::chat_template::ChatTemplateError;
+use model::decode::EngineError;
+use model::tokenizer::TokenizerError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::trajectory::{Message, ToolCall, Usage};
+
+pub use local::{LocalPolicy, LocalPolicyOptions};
+pub use openai::{ApiKey, OpenAiOptions, OpenAiPolicy};
+pub use renderer::Renderer;
+
+/// A future that can be boxed and sent between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Identity of a policy: model and adapter, by content where that is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PolicyId(String);
+
+impl PolicyId {
+    /// Wraps a name.
+    pub fn new(id: impl Into<String>) -> Self {
+        PolicyId(id.into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PolicyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A tool as it is described to a policy with a tool interface of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolSchema {
+    /// Name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub parameters: Value,
+}
+
+/// What a policy is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletionRequest {
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// Tools to be announced through the policy's own interface. The agent loop writes tools into
+    /// the system prompt in the harness's call format and leaves this empty.
+    pub tools: Vec<ToolSchema>,
+    /// Most tokens of the reply.
+    pub max_tokens: u32,
+    /// Most tokens of prompt and reply together.
+    pub context_tokens: u32,
+    /// 0 decodes greedily.
+    pub temperature: f64,
+    /// Nucleus sampling; 1 is off.
+    pub top_p: f64,
+    /// Tokens kept; 0 is off.
+    pub top_k: u32,
+    /// Texts that end the reply.
+    pub stop: Vec<String>,
+    /// Seed of this reply.
+    pub seed: u64,
+    /// Ids of the conversation up to and including the previous reply, where they are known. A
+    /// policy that takes them keeps them exactly and tokenises only what is new.
+    pub prior: Option<Vec<u32>>,
+}
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The policy ended it.
+    Stop,
+    /// The token limit.
+    Length,
+    /// One of the request's stop texts.
+    StopString,
+    /// Calls through the policy's own tool interface.
+    ToolCalls,
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// The text, without special tokens and up to a stop text.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Ids of the prompt; may be empty.
+    pub prompt_ids: Vec<u32>,
+    /// Ids of the reply, a stop token included; may be empty.
+    pub output_ids: Vec<u32>,
+    /// Log-probability of each output id at temperature 1; may be empty.
+    pub logprobs: Vec<f32>,
+    /// Tokens spent.
+    pub usage: Usage,
+    /// Calls through the policy's own tool interface.
+    pub tool_calls: Vec<ToolCall>,
+    /// Whether the token limit came before the end of a reasoning that the backend keeps apart.
+    pub is_reasoning_cut: bool,
+}
+
+/// Why there is no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Prompt and reply don't fit the context.
+    #[error("the conversation doesn't fit the context: {reason}")]
+    ContextOverflow {
+        /// The numbers, or the server's words.
+        reason: String,
+    },
+    /// The server couldn't be reached, or failed, every time.
+    #[error("no reply from the server after {attempts} attempts: {reason}")]
+    Unavailable {
+        /// Requests made.
+        attempts: u32,
+        /// What the last one met.
+        reason: String,
+    },
+    /// The server asks for a longer wait than a request may take.
+    #[error("the server asks to wait {} s", wait.as_secs())]
+    RateLimited {
+        /// The wait.
+        wait: std::time::Duration,
+    },
+    /// The server refused the request.
+    #[error("the server refused the request with status {status}: {reason}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// The server's words, shortened.
+        reason: String,
+    },
+    /// The server's reply has an unknown form.
+    #[error("the server's reply can't be read: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The client can't be set up.
+    #[error("cannot set up the HTTP client")]
+    Client {
+        /// The cause.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The chat template can't render the conversation.
+    #[error("cannot render the conversation")]
+    Template(#[from] ChatTemplateError),
+    /// The text can't be tokenised.
+    #[error("cannot tokenise the conversation")]
+    Tokenizer(#[from] TokenizerError),
+    /// Decoding failed.
+    #[error("cannot decode")]
+    Engine(#[from] EngineError),
+}
+
+impl PolicyError {
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            PolicyError::Unavailable { .. }
+            | PolicyError::RateLimited { .. }
+            | PolicyError::Malformed { .. } => true,
+            PolicyError::Engine(error) => {
+                matches!(error, EngineError::Compute { .. })
+            }
+            PolicyError::ContextOverflow { .. }
+            | PolicyError::Refused { .. }
+            | PolicyError::Client { .. }
+            | PolicyError::Template(_)
+            | PolicyError::Tokenizer(_) => false,
+        }
+    }
+}
+
+/// The model that acts. Implementations are shared by all rollouts in flight.
+pub trait Policy: Send + Sync {
+    /// Identity.
+    fn id(&self) -> &PolicyId;
+
+    /// Writes the next message of a conversation.
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>>;
+
+    /// How many of a reply's ids stand for exactly `kept`, the start of its text that stays in the
+    /// conversation. `None` where no number of ids does, or ids are unknown.
+    fn ids_of(&self, output_ids: &[u32], kept: &str) -> Option<usize> {
+        let _ = (output_ids, kept);
+        None
+    }
+}

@@ -1,0 +1,103 @@
+//! How long to wait before asking again.
+
+use std::time::{Duration, SystemTime};
+
+/// The pause of a `Retry-After` header: whole seconds, or a date. Anything else is as if it
+/// weren't there.
+pub(super) fn after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+        return value.parse().ok().map(Duration::from_secs);
+    }
+    let date = http_date(value)?;
+    Some(date.duration_since(now).unwrap_or(Duration::ZERO))
+}
+
+/// A growing pause with jitter between half of it and the whole, so that many rollouts don't ask
+/// again together. The jitter comes from the request's seed.
+pub(super) fn backoff(first: Duration, longest: Duration, attempt: u32, seed: u64) -> Duration {
+    let doubled = 2_u32.saturating_pow(attempt - 1);
+    let whole = first.saturating_mul(doubled).min(longest);
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update(&seed.to_le_bytes())
+        .update(&attempt.to_le_bytes());
+    let share = f64::from(hasher.finalize().as_bytes()[0]) / 255.0;
+    whole.mul_f64(0.5 + share / 2.0)
+}
+
+/// Reads the date form of HTTP, as in `Wed, 21 Oct 2026 07:28:00 GMT` (RFC 9110, 5.6.7).
+pub(super) fn http_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, date) = text.trim().split_once(", ")?;
+    let parts: Vec<&str> = date.split(' ').collect();
+    let [day, month, year, time, "GMT"] = parts[..] else {
+        return None;
+    };
+    let month = MONTHS.iter().position(|name| *name == month)?;
+    let month = u64::try_from(month).ok()?;
+    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let clock: Vec<u64> = time
+        .split(':')
+        .map(|n| n.parse().ok())
+        .collect::<Option<_>>()?;
+    let [hour, minute, second] = clock[..] else {
+        return None;
+    };
+    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Days since 1970, in years that begin in March so that the leap day comes last.
+    let (year, month) = if month < 2 {
+        (year - 1, month + 10)
+    } else {
+        (year, month - 2)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days = year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = http_date("Wed, 21 Oct 2026 07:27:00 GMT").expect("date");
+        let seconds = |value| after(value, now).map(|wait| wait.as_secs());
+        assert_eq!(seconds("5"), Some(5));
+        assert_eq!(seconds("0"), Some(0));
+        assert_eq!(seconds("3600"), Some(3600));
+        assert_eq!(seconds("Wed, 21 Oct 2026 07:28:00 GMT"), Some(60));
+        assert_eq!(seconds("Wed, 21 Oct 2026 07:00:00 GMT"), Some(0));
+        for value in ["-3", "1.5", "99999999999999999999", "", "soon"] {
+            assert_eq!(seconds(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn dates_count_leap_days() {
+        let unix = |text| {
+            let date = http_date(text).expect("date");
+            date.duration_since(SystemTime::UNIX_EPOCH)
+                .expect("after 1970")
+                .as_secs()
+        };
+        assert_eq!(unix("Thu, 01 Jan 1970 00:00:00 GMT"), 0);
+        assert_eq!(unix("Tue, 29 Feb 2000 12:00:00 GMT"), 951_825_600);
+        assert_eq!(unix("Wed, 21 Oct 2026 07:28:00 GMT"), 1_792_567_680);
+    }
+
+    #[test]
+    fn pauses_grow_to_the_longest() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
+        for (attempt, whole) in [(1, 100), (2, 200), (3, 400), (9, 1000)] {
+            let wait = backoff(first, longest, attempt, 7).as_millis();
+            assert!((whole / 2..=whole).contains(&wait), "{attempt}: {wait}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A call as a fenced code block: the block's text is the program.
+
+use serde_json::{Map, Value};
+
+use super::{Call, Found, Tools, heading, one_of, tool_lines, tool_of_fence};
+
+const FENCE: &str = "```";
+
+pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
+    let mut from = 0;
+    while let Some(offset) = text[from..].find(FENCE) {
+        let start = from + offset;
+        let after = start + FENCE.len();
+        let line_end = text[after..].find('\n').map(|length| after + length);
+        let info = text[after..line_end.unwrap_or(text.len())].trim();
+        let tool =
+            tool_of_fence(info, tools).and_then(|(name, tool)| Some((name, tool.code_argument()?)));
+        let body_start = line_end.map_or(text.len(), |end| end + 1);
+        let body = body(&text[body_start..]);
+        let Some((name, argument)) = tool else {
+            let word = info.split_whitespace().next().unwrap_or_default();
+            if word != info && tool_of_fence(word, tools).is_some() {
+                return Found::Problem("the code should start on the line after the fence".into());
+            }
+            // Another language. Its end must not be taken for the start of a block.
+            match body {
+                Some((_, length)) if line_end.is_some() => from = body_start + length,
+                _ => return Found::Nothing,
+            }
+            continue;
+        };
+        let (code, end) = match body {
+            Some((code, length)) => (code, body_start + length),
+            None if is_complete => (&text[body_start..], text.len()),
+            None => return Found::Problem("the code block isn't closed".into()),
+        };
+        if code.trim().is_empty() {
+            return Found::Problem("the code block is empty".into());
+        }
+        let indent = &text[text[..start].rfind('\n').map_or(0, |line| line + 1)..start];
+        let code = Value::from(unindent(code, indent).trim_end());
+        let call = Call {
+            tool: name.to_string(),
+            arguments: Map::from_iter([(argument.to_owned(), code)]),
+            end,
+            is_repaired: false,
+            is_extracted: false,
+        };
+        return Found::Call { start, call };
+    }
+    Found::Nothing
+}
+
+/// The text up to the closing fence, and where the fence ends. The fence starts a line, so that
+/// backquotes inside a line of the program are left alone; a fence at the end of a line is taken
+/// where there is no other.
+fn body(text: &str) -> Option<(&str, usize)> {
+    let mut position = 0;
+    let mut at_line_end = None;
+    for line in text.split_inclusive('\n') {
+        let indent = line.len() - line.trim_start().len();
+        if line[indent..].starts_with(FENCE) {
+            return Some((&text[..position], position + indent + FENCE.len()));
+        }
+        if at_line_end.is_none() && line.trim_end().ends_with(FENCE) {
+            let fence = position + line.trim_end().len() - FENCE.len();
+            at_line_end = Some((&text[..fence], fence + FENCE.len()));
+        }
+        position += line.len();
+    }
+    at_line_end
+}
+
+/// Takes the fence's own indentation from every line, if all lines have it.
+fn unindent(code: &str, indent: &str) -> String {
+    let is_blank = !indent.is_empty() && indent.trim().is_empty();
+    let has_it = |line: &str| line.trim().is_empty() || line.starts_with(indent);
+    if !is_blank || !code.lines().all(has_it) {
+        return code.to_owned();
+    }
+    let lines = code
+        .lines()
+        .map(|line| line.strip_prefix(indent).unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The word after the fence that calls the tool `name`.
+fn word<'a>(name: &'a str, tools: &Tools) -> &'a str {
+    match tool_of_fence("python", tools) {
+        Some((python, _)) if python.as_str() == name => "python",
+        _ => name,
+    }
+}
+
+pub(super) fn render(name: &str, tools: &Tools, arguments: &Map<String, Value>) -> String {
+    let argument = tools.get(name).and_then(|tool| tool.code_argument());
+    let code = argument
+        .and_then(|argument| arguments.get(argument))
+        .and_then(Value::as_str);
+    let code = code.unwrap_or_default().trim_end();
+    format!("{FENCE}{}\n{code}\n{FENCE}", word(name, tools))
+}
+
+pub(super) fn describe(tools: &Tools) -> String {
+    let mut text = format!("{}\n{}", heading(tools), tool_lines(tools));
+    let words: Vec<String> = tools
+        .keys()
+        .map(|name| format!("{FENCE}{}", word(name.as_str(), tools)))
+        .collect();
+    text.push_str(&format!(
+        "\nTo call {}, write its code in a block that starts with {} and ends with {FENCE}.",
+        one_of(tools),
+        words.join(" or ")
+    ));
+    text
+}

@@ -1,0 +1,268 @@
+//! A tolerant reader for almost valid JSON objects, behind the hook `repair_json`.
+//!
+//! It mends what models get wrong without losing anything: doubled braces, trailing commas, single
+//! quotes, line breaks and unescaped quotes inside strings, `\n` written between tokens, Python's
+//! constants, closing brackets missing at the end, and a closing quote that is missing or stands
+//! before the program's last parentheses: `{"code": "print(22 // 7")}}`. A string that just breaks
+//! off is left alone: the rest of the program would be missing.
+
+use serde_json::{Map, Number, Value};
+
+/// Deeper nesting isn't a tool call.
+const DEPTH: usize = 32;
+
+/// Reads the object at the start of `text`. Gives it and the bytes it takes.
+pub(super) fn object(text: &str) -> Option<(Value, usize)> {
+    let mut reader = Reader {
+        text,
+        position: 0,
+        lists: 0,
+        is_closed: false,
+    };
+    let doubled = text.starts_with("{{");
+    if doubled {
+        reader.position = 1;
+    }
+    let value = reader.value(0)?;
+    if doubled {
+        reader.skip_blank();
+        reader.take('}');
+    }
+    value.is_object().then_some((value, reader.position))
+}
+
+/// Whether the call ends here, with or without its brackets.
+fn is_over(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with("</tool_call>") || rest.starts_with("```")
+}
+
+/// A string whose quote was forgotten: it ends in braces that the program didn't open.
+fn closed_by_braces(text: &str) -> Option<String> {
+    let text = text.trim_end();
+    let most = surplus(text, '}', '{');
+    let braces = text.len() - text.trim_end_matches('}').len();
+    let count = most.min(braces);
+    (count > 0).then(|| balanced(text[..text.len() - count].to_owned()))
+}
+
+/// Where the end of a program was damaged: with as many parentheses closed as opened.
+fn balanced(mut program: String) -> String {
+    program.extend(std::iter::repeat_n(')', surplus(&program, '(', ')')));
+    while program.ends_with(')') && surplus(&program, ')', '(') > 0 {
+        program.pop();
+    }
+    program
+}
+
+/// How many more of one character there are than of another.
+fn surplus(text: &str, more: char, less: char) -> usize {
+    let count = |wanted: char| text.chars().filter(|c| *c == wanted).count();
+    count(more).saturating_sub(count(less))
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    position: usize,
+    /// Lists that are open.
+    lists: usize,
+    /// Whether braces inside a string have closed everything.
+    is_closed: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.position..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn take(&mut self, expected: char) -> bool {
+        let is_there = self.peek() == Some(expected);
+        if is_there {
+            self.position += expected.len_utf8();
+        }
+        is_there
+    }
+
+    fn skip_blank(&mut self) {
+        while !self.is_closed {
+            let rest = self.rest();
+            let trimmed = rest.trim_start();
+            self.position += rest.len() - trimmed.len();
+            // A line break that was escaped although it stands outside a string.
+            if trimmed.starts_with("\\n") || trimmed.starts_with("\\t") {
+                self.position += 2;
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_closed || is_over(self.rest())
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Value> {
+        if depth > DEPTH {
+            return None;
+        }
+        self.skip_blank();
+        match self.peek()? {
+            '{' => self.map(depth),
+            '[' => self.list(depth),
+            quote @ ('"' | '\'') => Some(Value::String(self.string(quote, false)?)),
+            _ => self.scalar(),
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Option<Value> {
+        self.take('{');
+        let mut map = Map::new();
+        loop {
+            self.skip_blank();
+            match self.peek() {
+                None => return Some(Value::Object(map)),
+                Some('}') => {
+                    self.take('}');
+                    return Some(Value::Object(map));
+                }
+                Some(quote @ ('"' | '\'')) => {
+                    let key = self.string(quote, true)?;
+                    self.skip_blank();
+                    if !self.take(':') {
+                        return None;
+                    }
+                    let value = self.value(depth + 1)?;
+                    if map.insert(key, value).is_some() {
+                        return None;
+                    }
+                }
+                Some(_) => return None,
+            }
+            self.skip_blank();
+            if self.is_over() {
+                return Some(Value::Object(map));
+            }
+            if !self.take(',') && self.peek() != Some('}') {
+                // An object without its end, followed by other text.
+                return None;
+            }
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Option<Value> {
+        self.take('[');
+        self.lists += 1;
+        let mut list = Vec::new();
+        loop {
+            self.skip_blank();
+            match self.peek() {
+                None => return Some(Value::Array(list)),
+                Some(']') => {
+                    self.take(']');
+                    self.lists -= 1;
+                    return Some(Value::Array(list));
+                }
+                Some(_) => list.push(self.value(depth + 1)?),
+            }
+            self.skip_blank();
+            if self.is_over() {
+                return Some(Value::Array(list));
+            }
+            if !self.take(',') && self.peek() != Some(']') {
+                return None;
+            }
+        }
+    }
+
+    /// A string. A quote ends it only where a string can end, so that quotes of the program inside
+    /// it do no harm.
+    fn string(&mut self, quote: char, is_key: bool) -> Option<String> {
+        self.take(quote);
+        let mut result = String::new();
+        loop {
+            let next = self.peek();
+            if matches!(next, None | Some('\n'))
+                && let Some(program) = closed_by_braces(&result)
+            {
+                self.is_closed = true;
+                return Some(program);
+            }
+            let c = next?;
+            self.position += c.len_utf8();
+            if c == quote && self.can_end(is_key) {
+                return Some(result);
+            }
+            if c == quote
+                && !is_key
+                && let Some(brackets) = self.take_misplaced()
+            {
+                return Some(balanced(result + brackets));
+            }
+            if c == '\\' {
+                result.push_str(&self.escape()?);
+            } else {
+                result.push(c);
+            }
+        }
+    }
+
+    /// What stands after a backslash.
+    fn escape(&mut self) -> Option<String> {
+        let escaped = self.peek()?;
+        self.position += escaped.len_utf8();
+        Some(match escaped {
+            'n' => "\n".into(),
+            't' => "\t".into(),
+            'r' => "\r".into(),
+            '"' | '\'' | '\\' | '/' => escaped.into(),
+            'u' => {
+                let code = u32::from_str_radix(self.rest().get(..4)?, 16).ok()?;
+                self.position += 4;
+                char::from_u32(code)?.into()
+            }
+            // No JSON escape that a program could mean: the backslash is the program's.
+            other => format!("\\{other}"),
+        })
+    }
+
+    /// After a quote: closing brackets that belong before it, if braces follow them.
+    fn take_misplaced(&mut self) -> Option<&'a str> {
+        let rest = self.rest();
+        let after = rest.trim_start_matches([')', ']']);
+        let brackets = &rest[..rest.len() - after.len()];
+        let is_misplaced = !brackets.is_empty() && after.trim_start().starts_with('}');
+        is_misplaced.then(|| {
+            self.position += brackets.len();
+            brackets
+        })
+    }
+
+    fn can_end(&self, is_key: bool) -> bool {
+        let after = self.rest().trim_start_matches(|c: char| c.is_whitespace());
+        let after = after.trim_start_matches("\\n").trim_start();
+        match after.chars().next() {
+            _ if is_over(after) => !is_key,
+            Some(':') => is_key,
+            Some(']') => self.lists > 0,
+            Some(',' | '}') => !is_key,
+            Some(_) | None => false,
+        }
+    }
+
+    fn scalar(&mut self) -> Option<Value> {
+        let rest = self.rest();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+        let word = &rest[..length];
+        self.position += length;
+        match word {
+            "true" | "True" => Some(Value::Bool(true)),
+            "false" | "False" => Some(Value::Bool(false)),
+            "null" | "None" => Some(Value::Null),
+            number => number.parse::<Number>().ok().map(Value::Number),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Tasks: problems with their answers, and how they are read from JSON lines.
+//!
+//! The answer is for the verifier alone. Nothing else in this crate reads [`Task::answer`].
+
+use std::collections::HashMap;
+use std::fmt;
+
+use harness::JsonError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Name of a task, unique within its source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(String);
+
+impl TaskId {
+    /// Wraps a name.
+    pub fn new(id: impl Into<String>) -> Self {
+        TaskId(id.into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Hash of a problem's normalised text, 64 hex digits. Splits are disjoint by it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContentHash(String);
+
+impl ContentHash {
+    /// The hash of a problem: letters and digits only, in lower case, so that spacing, punctuation
+    /// and markup don't make a new problem of a known one.
+    pub fn of_problem(problem: &str) -> Self {
+        ContentHash(
+            blake3::hash(normalise(problem).as_bytes())
+                .to_hex()
+                .to_string(),
+        )
+    }
+
+    /// All 64 hex digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0.get(..12).unwrap_or(&self.0))
+    }
+}
+
+/// One problem and its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Its name.
+    pub id: TaskId,
+    /// The text that the policy sees.
+    pub problem: String,
+    /// The gold answer, for the verifier only.
+    pub answer: String,
+}
+
+impl Task {
+    /// The hash by which splits are kept apart.
+    pub fn content_hash(&self) -> ContentHash {
+        ContentHash::of_problem(&self.problem)
+    }
+}
+
+/// What a task may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Critic and trainer see it.
+    Evolve,
+    /// Only the gate uses it.
+    Gate,
+    /// Scored for reports only.
+    Test,
+}
+
+/// Names of the columns of a task file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Columns {
+    /// Column of the id. A line without it is named after its content hash.
+    pub id: String,
+    /// Column of the problem text. Where the default is absent, `question` is taken.
+    pub problem: String,
+    /// Column of the answer: text or a number. Of a text with `####`, as GSM8K has it, only what
+    /// follows the last of these marks.
+    pub answer: String,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Columns {
+            id: "id".into(),
+            problem: "problem".into(),
+            answer: "answer".into(),
+        }
+    }
+}
+
+/// Why a task file was refused. Lines count from 1.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// A line isn't a JSON object.
+    #[error("{source_name}:{line}: expected a JSON object")]
+    Json {
+        /// The file.
+        source_name: String,
+        /// The line.
+        line: usize,
+        /// What is wrong.
+        #[source]
+        source: Option<JsonError>,
+    },
+    /// A field is absent, or not what it should be.
+    #[error("{source_name}:{line}: field `{field}` {reason}")]
+    Field {
+        /// The file.
+        source_name: String,
+        /// The line.
+        line: usize,
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Two lines have the same id.
+    #[error("{source_name}:{line}: id {id} was used in line {first_line} already")]
+    DuplicateId {
+        /// The file.
+        source_name: String,
+        /// The later line.
+        line: usize,
+        /// The id.
+        id: TaskId,
+        /// The earlier line.
+        first_line: usize,
+    },
+}
+
+/// Reads tasks from JSON lines. Blank lines and further columns are skipped. `source_name` stands
+/// in errors.
+///
+/// # Errors
+/// The first line that isn't a task, and an id that occurs twice.
+pub fn load_tasks(
+    text: &str,
+    source_name: &str,
+    columns: &Columns,
+) -> Result<Vec<Task>, TaskError> {
+    let mut tasks = Vec::new();
+    let mut lines: HashMap<TaskId, usize> = HashMap::new();
+    for (index, content) in text.lines().enumerate() {
+        let line = index + 1;
+        // Files written on Windows may start with a byte order mark.
+        let content = content.trim_start_matches('\u{feff}').trim();
+        if content.is_empty() {
+            continue;
+        }
+        let json = |source| TaskError::Json {
+            source_name: source_name.to_owned(),
+            line,
+            source,
+        };
+        let Value::Object(fields) = harness::json::parse(content).map_err(|e| json(Some(e)))?
+        else {
+            return Err(json(None));
+        };
+        let task = read(&fields, columns).map_err(|(field, reason)| TaskError::Field {
+            source_name: source_name.to_owned(),
+            line,
+            field,
+            reason,
+        })?;
+        if let Some(first_line) = lines.insert(task.id.clone(), line) {
+            return Err(TaskError::DuplicateId {
+                source_name: source_name.to_owned(),
+                line,
+                id: task.id,
+                first_line,
+            });
+        }
+        tasks.push(task);
+    }
+    Ok(tasks)
+}
+
+/// One line; the error is the field with what is wrong.
+fn read(fields: &Map<String, Value>, columns: &Columns) -> Result<Task, (String, String)> {
+    let fail = |field: &str, reason: &str| Err((field.to_owned(), reason.to_owned()));
+    let problem_field = if columns.problem == "problem"
+        && !fields.contains_key("problem")
+        && fields.contains_key("question")
+    {
+        "question"
+    } else {
+        &columns.problem
+    };
+    let problem = match fields.get(problem_field) {
+        Some(Value::String(problem)) => problem.trim(),
+        Some(_) => return fail(problem_field, "should be text"),
+        None => return fail(problem_field, "is missing"),
+    };
+    if normalise(problem).is_empty() {
+        return fail(problem_field, "has no letter or digit");
+    }
+    let answer = match fields.get(&columns.answer) {
+        Some(value) => scalar(value).map_err(|reason| (columns.answer.clone(), reason))?,
+        None => return fail(&columns.answer, "is missing"),
+    };
+    let answer = match answer.rsplit_once("####") {
+        Some((_, last)) => without_separators(last.trim()),
+        None => answer.trim().to_owned(),
+    };
+    if answer.is_empty() {
+        return fail(&columns.answer, "is empty");
+    }
+    let id = match fields.get(&columns.id) {
+        Some(value) => scalar(value).map_err(|reason| (columns.id.clone(), reason))?,
+        None => format!("task-{}", ContentHash::of_problem(problem)),
+    };
+    if id.trim().is_empty() {
+        return fail(&columns.id, "is empty");
+    }
+    Ok(Task {
+        id: TaskId(id.trim().to_owned()),
+        problem: problem.to_owned(),
+        answer,
+    })
+}
+
+fn scalar(value: &Value) -> Result<String, String> {
+    /// Largest integer that every double up to it represents exactly.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        // A longer number has been rounded by the JSON reader, unnoticed.
+        Value::Number(number)
+            if number.is_f64() && number.as_f64().is_none_or(|v| v.abs() >= EXACT) =>
+        {
+            Err("is a number too long to be read exactly; write it as text".into())
+        }
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err("should be text or a number".into()),
+    }
+}
+
+/// Drops commas between digits.
+fn without_separators(text: &str) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    let is_digit = |index: usize| characters.get(index).is_some_and(char::is_ascii_digit);
+    let is_separator = |index: usize| {
+        characters[index] == ',' && index > 0 && is_digit(index - 1) && is_digit(index + 1)
+    };
+    let kept = (0..characters.len()).filter(|index| !is_separator(*index));
+    kept.map(|index| characters[index]).collect()
+}
+
+fn normalise(problem: &str) -> String {
+    let kept = problem.chars().filter(|c| c.is_alphanumeric());
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Vec<Task>, TaskError> {
+        load_tasks(text, "tasks.jsonl", &Columns::default())
+    }
+
+    #[test]
+    fn the_usual_shapes_are_read() {
+        let text = r#"{"id": "a", "problem": "1+1?", "answer": "2", "source": "x"}
+
+{"id": 7, "problem": "2+2?", "answer": 4}
+{"question": "How many?", "answer": "1,000 + 234 = 1,234\n#### 1,234"}
+{"id": "h", "problem": "half", "answer": 0.5}"#;
+        let tasks = load(text).expect("tasks");
+        let answers: Vec<&str> = tasks.iter().map(|t| t.answer.as_str()).collect();
+        assert_eq!(answers, ["2", "4", "1234", "0.5"]);
+        assert_eq!(tasks[1].id.as_str(), "7");
+        assert!(tasks[2].id.as_str().starts_with("task-"));
+    }
+
+    #[test]
+    fn errors_name_line_and_field() {
+        let error = |text: &str| load(text).expect_err("refused").to_string();
+        let good = r#"{"id": "a", "problem": "1+1?", "answer": "2"}"#;
+        assert_eq!(
+            error(&format!("{good}\n{{\"id\": \"b\", \"problem\": \"x\"}}")),
+            "tasks.jsonl:2: field `answer` is missing"
+        );
+        assert_eq!(
+            error(r#"{"problem": 3, "answer": "2"}"#),
+            "tasks.jsonl:1: field `problem` should be text"
+        );
+        assert_eq!(
+            error(r#"{"problem": "p", "answer": 12345678901234567890123}"#),
+            "tasks.jsonl:1: field `answer` is a number too long to be read exactly; write it as text"
+        );
+        assert_eq!(error("\n[1]"), "tasks.jsonl:2: expected a JSON object");
+        assert!(error(r#"{"problem": "p", "problem": "q", "answer": "1"}"#).contains(":1:"));
+        assert_eq!(
+            error(&format!("{good}\n\n{good}")),
+            "tasks.jsonl:3: id a was used in line 1 already"
+        );
+        assert!(error(r#"{"problem": "p", "answer": "text #### "}"#).ends_with("is empty"));
+    }
+
+    #[test]
+    fn the_hash_ignores_all_but_letters_and_digits() {
+        let hash = ContentHash::of_problem;
+        assert_eq!(
+            hash("Ann has 3 red\nballs."),
+            hash("ann  has $3$ RED balls")
+        );
+        assert_ne!(hash("Ann has 3 balls"), hash("Ann has 4 balls"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Finding the answer of a text.
+
+use super::number::{self, Token};
+use super::{Extracted, ExtractionRule};
+
+const MARKS: [&str; 4] = ["answer is", "answer:", "answer =", "####"];
+
+/// The number that a text gives as its answer.
+pub(super) fn number_of(text: &str) -> Option<Extracted> {
+    match boxed(text) {
+        Boxed::Content(answer) => return found(answer, ExtractionRule::Boxed),
+        Boxed::Ambiguous => return None,
+        Boxed::Nothing => {}
+    }
+    if let Some(statement) = statement(text)
+        && let Some(answer) = number_of_statement(statement)
+    {
+        return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+    }
+    let line = last_line(text)?;
+    let tokens = number::tokens(line);
+    if is_alternative(line, &tokens) {
+        return None;
+    }
+    found(
+        &line[tokens.last()?.range.clone()],
+        ExtractionRule::LastNumber,
+    )
+}
+
+/// The text that a text gives as its answer.
+pub(super) fn text_of(text: &str) -> Option<Extracted> {
+    match boxed(text) {
+        Boxed::Content(answer) => return found(answer, ExtractionRule::Boxed),
+        Boxed::Ambiguous => return None,
+        Boxed::Nothing => {}
+    }
+    if let Some(statement) = statement(text)
+        && let Some(line) = statement
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+    {
+        let answer = line.split(". ").next().unwrap_or(line);
+        return found(answer.trim_end_matches('.'), ExtractionRule::AnswerIs);
+    }
+    found(last_line(text)?, ExtractionRule::LastLine)
+}
+
+fn found(answer: &str, rule: ExtractionRule) -> Option<Extracted> {
+    let answer = answer.trim();
+    (!answer.is_empty()).then(|| Extracted {
+        answer: answer.to_owned(),
+        rule,
+    })
+}
+
+enum Boxed<'a> {
+    Content(&'a str),
+    /// `\boxed{203} or \boxed{204}`.
+    Ambiguous,
+    Nothing,
+}
+
+/// The last box that has an end and a content.
+fn boxed(text: &str) -> Boxed<'_> {
+    const BOX: &str = "\\boxed{";
+    let mut last: Option<(usize, &str)> = None;
+    let mut is_alternative = false;
+    let mut from = 0;
+    while let Some(offset) = text[from..].find(BOX) {
+        let start = from + offset;
+        let inside = start + BOX.len();
+        let Some(length) = balanced(&text[inside..]) else {
+            from = inside;
+            continue;
+        };
+        let content = &text[inside..inside + length];
+        if !content.trim().is_empty() {
+            if let Some((end, _)) = last {
+                let between = text[end..start].trim_matches(|c: char| !c.is_alphanumeric());
+                is_alternative = between.eq_ignore_ascii_case("or");
+            }
+            last = Some((inside + length + 1, content));
+        }
+        from = inside + length;
+    }
+    match last {
+        Some(_) if is_alternative => Boxed::Ambiguous,
+        Some((_, content)) => Boxed::Content(content),
+        None => Boxed::Nothing,
+    }
+}
+
+/// Length of the text up to the brace that closes the one before it.
+fn balanced(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut is_escaped = false;
+    for (index, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '{' => depth += 1,
+            '}' if depth == 0 => return Some(index),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What follows the last mark of an answer.
+fn statement(text: &str) -> Option<&str> {
+    // ASCII only, so that positions stay.
+    let lower = text.to_ascii_lowercase();
+    let ends = MARKS
+        .iter()
+        .filter_map(|mark| Some(lower.rfind(mark)? + mark.len()));
+    let rest = ends.max().map(|end| &text[end..])?;
+    Some(rest.trim_start_matches(|c: char| c == ':' || c.is_whitespace()))
+}
+
+/// The number of a statement's first sentence; what follows the last `=` where there is one.
+/// `Some(None)` is an answer that offers alternatives.
+fn number_of_statement(statement: &str) -> Option<Option<String>> {
+    let line = statement.lines().next()?;
+    let sentence = line.split(". ").next().unwrap_or(line);
+    let value = sentence.rsplit('=').next().unwrap_or(sentence);
+    let tokens = number::tokens(value);
+    let first = tokens.first()?;
+    if is_alternative(value, &tokens) {
+        return Some(None);
+    }
+    Some(Some(value[first.range.clone()].to_owned()))
+}
+
+/// Whether two numbers stand on either side of an "or".
+fn is_alternative(text: &str, tokens: &[Token]) -> bool {
+    tokens.windows(2).any(|pair| {
+        let between = &text[pair[0].range.end..pair[1].range.start];
+        between
+            .trim_matches(|c: char| !c.is_alphanumeric())
+            .eq_ignore_ascii_case("or")
+    })
+}
+
+/// The last line that isn't markup alone.
+fn last_line(text: &str) -> Option<&str> {
+    let mut lines = text.lines().rev().map(str::trim);
+    lines.find(|line| line.contains(char::is_alphanumeric))
+}

@@ -1,0 +1,112 @@
+//! Limits of a rollout, and faults that aren't its own.
+
+use std::time::Duration;
+
+use harness::CallFormat;
+use rollout::{Event, ExitReason, PolicyError, ToolFault};
+use sandbox::{Execution, Exit};
+
+use crate::world::{code, cut, printed, reply, script};
+
+const FENCED: CallFormat = CallFormat::Fenced;
+
+#[tokio::test]
+async fn a_reply_cut_by_its_limit_is_an_event() {
+    let outcome = script(FENCED).reply(cut("First we add 3 and")).play().await;
+    assert_eq!(
+        outcome.events()[..2],
+        [Event::LengthLimit, Event::NoToolCall]
+    );
+
+    let outcome = script(FENCED)
+        .reply(cut("<think>First we add 3 and"))
+        .play()
+        .await;
+    assert_eq!(outcome.events()[0], Event::ReasoningLimit);
+    assert_eq!(outcome.trajectory.answer, None);
+
+    // A program that was cut must not run; one whose fence the end of the reply stands for may.
+    let outcome = script(FENCED)
+        .reply(cut("```python\nprint(1"))
+        .reply(reply("```python\nprint(2)"))
+        .run(printed("2"))
+        .reply(reply("The answer is 2."))
+        .play()
+        .await;
+    assert_eq!(outcome.programs, ["print(2)"]);
+    assert!(matches!(outcome.events()[1], Event::UnparsableCall { .. }));
+}
+
+#[tokio::test]
+async fn budgets_end_a_rollout() {
+    let tokens = |most| script(FENCED).with(|script| script.budget.max_tokens = most);
+    let outcome = tokens(10).reply(code("1")).run(printed("1")).play().await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::TokenBudget);
+    assert_eq!(outcome.requests[0].max_tokens, 10);
+    let outcome = tokens(10).reply(cut("and so on")).play().await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::TokenBudget);
+
+    let short = |script: &mut crate::world::Script| script.budget.wall = Duration::from_millis(50);
+    let outcome = script(FENCED).with(short).play().await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::WallBudget);
+    let timed_out = Execution {
+        exit: Exit::TimedOut,
+        ..printed("")
+    };
+    let outcome = script(FENCED)
+        .with(short)
+        .reply(code("1"))
+        .run(timed_out)
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::WallBudget);
+}
+
+#[tokio::test]
+async fn a_full_context_ends_a_rollout() {
+    // The first turn used 110 tokens; 256 more don't fit.
+    let outcome = script(FENCED)
+        .with(|script| script.harness.middleware.context.max_tokens = 300)
+        .reply(code("1"))
+        .run(printed("1"))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::ContextLimit);
+    assert_eq!(outcome.requests.len(), 1);
+    let reason = "too long".to_owned();
+    let outcome = script(FENCED)
+        .refuse(PolicyError::ContextOverflow { reason })
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::ContextLimit);
+    assert_eq!(
+        outcome.events(),
+        [Event::ContextLimit, Event::NoFinalAnswer]
+    );
+}
+
+#[tokio::test]
+async fn faults_of_the_surroundings_are_no_wrong_answers() {
+    let reason = "connection refused".to_owned();
+    let error = PolicyError::Unavailable {
+        attempts: 5,
+        reason,
+    };
+    let outcome = script(FENCED).refuse(error).play().await;
+    let trajectory = outcome.trajectory;
+    assert!(trajectory.exit.is_infrastructure());
+    assert!(matches!(
+        &trajectory.exit,
+        ExitReason::Infrastructure { reason, is_retryable: true } if reason.contains("refused")
+    ));
+    assert_eq!(trajectory.events().count(), 0);
+
+    let fault = ToolFault {
+        source: "no helper".into(),
+    };
+    let outcome = script(FENCED).reply(code("1")).fault(fault).play().await;
+    assert!(matches!(
+        outcome.trajectory.exit,
+        ExitReason::Infrastructure { reason, .. } if reason == "cannot run the tool: no helper"
+    ));
+}

@@ -1,0 +1,11 @@
+//! Integration tests of the rollout crate, one binary.
+
+#![expect(clippy::print_stdout, reason = "tests say aloud what they skip")]
+
+mod agent;
+mod golds;
+mod hooks;
+mod limits;
+mod local;
+mod openai;
+mod world;

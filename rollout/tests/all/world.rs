@@ -1,0 +1,237 @@
+//! A policy and a tool that play from a script, and an agent made of them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use harness::{CallFormat, Harness, Hook};
+use rollout::{
+    Agent, BoxFuture, Completion, CompletionRequest, Event, Finish, Policy, PolicyError, PolicyId,
+    RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, Trajectory, Usage, VerifierKind,
+    verifier,
+};
+use sandbox::{Execution, Exit, SandboxPolicy};
+
+pub(crate) const GOLD: &str = "987654";
+
+pub(crate) fn task() -> Task {
+    Task {
+        id: TaskId::new("t"),
+        problem: "How many?".into(),
+        answer: GOLD.into(),
+    }
+}
+
+/// Plays replies and keeps the requests. An id is a byte of the reply.
+pub(crate) struct ScriptedPolicy {
+    id: PolicyId,
+    replies: Mutex<VecDeque<Result<Completion, PolicyError>>>,
+    pub(crate) requests: Mutex<Vec<CompletionRequest>>,
+}
+
+impl Policy for ScriptedPolicy {
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        self.requests.lock().expect("lock").push(request);
+        let reply = self.replies.lock().expect("lock").pop_front();
+        Box::pin(async move {
+            match reply {
+                Some(reply) => reply,
+                // A script that has ended is a policy that never answers.
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn ids_of(&self, output_ids: &[u32], kept: &str) -> Option<usize> {
+        let bytes: Vec<u32> = kept.bytes().map(u32::from).collect();
+        output_ids.starts_with(&bytes).then_some(bytes.len())
+    }
+}
+
+/// Plays executions and keeps the programs.
+#[derive(Default)]
+pub(crate) struct ScriptedTool {
+    executions: Mutex<VecDeque<Result<Execution, ToolFault>>>,
+    pub(crate) programs: Mutex<Vec<String>>,
+}
+
+impl ToolRunner for ScriptedTool {
+    fn run_python<'a>(
+        &'a self,
+        code: &'a str,
+        _policy: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<Execution, ToolFault>> {
+        self.programs.lock().expect("lock").push(code.to_owned());
+        let next = self.executions.lock().expect("lock").pop_front();
+        Box::pin(async move { next.expect("the script has an execution") })
+    }
+}
+
+pub(crate) fn reply(text: &str) -> Completion {
+    Completion {
+        text: text.into(),
+        finish: Finish::Stop,
+        prompt_ids: vec![0, 1],
+        output_ids: text.bytes().map(u32::from).collect(),
+        logprobs: vec![-0.5; text.len()],
+        usage: Usage {
+            prompt_tokens: 100,
+            completion_tokens: 10,
+            is_estimated: false,
+        },
+        tool_calls: Vec::new(),
+        is_reasoning_cut: false,
+    }
+}
+
+pub(crate) fn cut(text: &str) -> Completion {
+    Completion {
+        finish: Finish::Length,
+        ..reply(text)
+    }
+}
+
+/// A reply with a program in a fence.
+pub(crate) fn code(program: &str) -> Completion {
+    reply(&format!("```python\n{program}\n```"))
+}
+
+pub(crate) fn printed(stdout: &str) -> Execution {
+    Execution {
+        stdout: stdout.into(),
+        stderr: String::new(),
+        exit: Exit::Code(0),
+        is_truncated: false,
+        duration: Duration::from_millis(1),
+    }
+}
+
+pub(crate) fn failed(stderr: &str) -> Execution {
+    Execution {
+        stderr: stderr.into(),
+        exit: Exit::Code(1),
+        ..printed("")
+    }
+}
+
+/// A script, and how to run it.
+pub(crate) struct Script {
+    pub(crate) harness: Harness,
+    pub(crate) budget: RolloutBudget,
+    replies: Vec<Result<Completion, PolicyError>>,
+    executions: Vec<Result<Execution, ToolFault>>,
+}
+
+/// What a script came to.
+pub(crate) struct Outcome {
+    pub(crate) trajectory: Trajectory,
+    pub(crate) requests: Vec<CompletionRequest>,
+    pub(crate) programs: Vec<String>,
+}
+
+pub(crate) fn script(format: CallFormat) -> Script {
+    let mut harness = harness::naive().expect("the shipped harness");
+    harness.middleware.protocol.call_format = format;
+    Script {
+        harness,
+        budget: RolloutBudget {
+            max_tokens: 1000,
+            wall: Duration::from_secs(20),
+        },
+        replies: Vec::new(),
+        executions: Vec::new(),
+    }
+}
+
+impl Script {
+    pub(crate) fn reply(mut self, reply: Completion) -> Self {
+        self.replies.push(Ok(reply));
+        self
+    }
+
+    pub(crate) fn refuse(mut self, error: PolicyError) -> Self {
+        self.replies.push(Err(error));
+        self
+    }
+
+    pub(crate) fn run(mut self, execution: Execution) -> Self {
+        self.executions.push(Ok(execution));
+        self
+    }
+
+    pub(crate) fn fault(mut self, fault: ToolFault) -> Self {
+        self.executions.push(Err(fault));
+        self
+    }
+
+    pub(crate) fn hook(mut self, hook: Hook) -> Self {
+        let hooks = &mut self.harness.middleware.hooks;
+        match hook.point().name() {
+            "pre_model_call" => hooks.pre_model_call.push(hook),
+            "post_model_call" => hooks.post_model_call.push(hook),
+            "pre_tool_call" => hooks.pre_tool_call.push(hook),
+            "post_tool_call" => hooks.post_tool_call.push(hook),
+            "on_tool_error" => hooks.on_tool_error.push(hook),
+            _ => hooks.on_finish.push(hook),
+        }
+        self
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Script)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    pub(crate) async fn play(self) -> Outcome {
+        let policy = Arc::new(ScriptedPolicy {
+            id: PolicyId::new("scripted"),
+            replies: Mutex::new(self.replies.into()),
+            requests: Mutex::default(),
+        });
+        let tool = Arc::new(ScriptedTool {
+            executions: Mutex::new(self.executions.into()),
+            programs: Mutex::default(),
+        });
+        let agent = Agent {
+            harness: Arc::new(self.harness),
+            policy: Arc::clone(&policy) as Arc<dyn Policy>,
+            sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
+            verifier: verifier::build(VerifierKind::Integer),
+            budget: self.budget,
+            sandbox_level: "test".into(),
+        };
+        let trajectory = rollout::rollout(&agent, &task(), Split::Evolve, 7).await;
+        Outcome {
+            trajectory,
+            requests: policy.requests.lock().expect("lock").clone(),
+            programs: tool.programs.lock().expect("lock").clone(),
+        }
+    }
+}
+
+impl Outcome {
+    /// All events, in order.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.trajectory
+            .events()
+            .map(|(_, event)| event.clone())
+            .collect()
+    }
+
+    /// Texts of all messages after the opening, in order.
+    pub(crate) fn said(&self) -> Vec<&str> {
+        let messages = self.trajectory.messages.iter().skip(2);
+        messages.map(|message| message.content.as_str()).collect()
+    }
+}
+
+pub(crate) fn fired(hook: &str) -> Event {
+    Event::HookFired { hook: hook.into() }
+}
