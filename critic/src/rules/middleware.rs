@@ -1,0 +1,301 @@
+//! Rules of dimension Mid: an agent loop that doesn't fit the model.
+
+use harness::{CallFormat, Hook};
+use rollout::{Event, ExitReason};
+
+use super::Rule;
+use super::tools::silent_program;
+use super::view::{At, View, last_line, numbers};
+use crate::record::RootCause::MiddlewareMismatch;
+use crate::record::Severity::{High, Low, Medium};
+use crate::repairs::middleware as repair;
+
+/// Above this, a small model's replies vary from sample to sample.
+const HOT: f64 = 0.3;
+/// Below this, a tool result is likely to lose its end.
+const FEW_CHARS: usize = 1000;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "call_format_unused",
+        root_cause: MiddlewareMismatch,
+        explain: "The model never called the tool, and calls are written as JSON or XML. Models \
+                  that have seen much code write a fenced block more readily.",
+        repairs: &[
+            repair::FENCED_GREEDY,
+            repair::XML,
+            repair::FENCED,
+            repair::EXTRACT_FENCED_CODE,
+        ],
+        look: |view| {
+            let is_met = view.ignores_tool() && !is_fenced(view);
+            is_met
+                .then(|| view.first_reply()?.first_line(High))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "call_unparsable",
+        root_cause: MiddlewareMismatch,
+        explain: "The model tried a call and the loop couldn't read it. The call format is too \
+                  hard for the model, or the loop too strict.",
+        repairs: &[
+            repair::REPAIR_JSON_GREEDY,
+            repair::REPAIR_JSON,
+            repair::XML,
+            repair::FENCED,
+            repair::GREEDY,
+        ],
+        look: |view| {
+            view.event(|event| matches!(event, Event::UnparsableCall { .. }))?
+                .first_line(High)
+        },
+    },
+    Rule {
+        name: "fenced_code_ignored",
+        root_cause: MiddlewareMismatch,
+        explain: "The model wrote a fenced code block, and the loop didn't take it as a call.",
+        repairs: &[repair::EXTRACT_FENCED_CODE, repair::FENCED],
+        look: |view| {
+            let is_met = !is_fenced(view)
+                && !view.has_call()
+                && !view.has_hook(|hook| matches!(hook, Hook::ExtractFencedCode {}));
+            let has_fence = |line: &str| line.trim_start().starts_with("```");
+            is_met
+                .then(|| view.replies().find_map(|at| at.line(High, has_fence)))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "neither_call_nor_answer",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply had neither call nor answer, and the loop ended there instead of asking \
+                  again.",
+        repairs: &[repair::NUDGE, repair::FORCE_FINAL_ANSWER],
+        look: |view| {
+            let is_met = view.has_event(|event| matches!(event, Event::NoToolCall))
+                && !view.states_answer()
+                && !view.has_hook(|hook| matches!(hook, Hook::Nudge { .. }));
+            is_met
+                .then(|| view.last_words()?.last_line(Medium))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "prints_nothing",
+        root_cause: MiddlewareMismatch,
+        explain: "A program calculated a value and printed nothing, and the loop neither printed \
+                  the value nor told the model.",
+        repairs: &[repair::AUTO_PRINT, repair::EMPTY_OUTPUT_HINT],
+        look: silent_program,
+    },
+    Rule {
+        name: "error_without_hint",
+        root_cause: MiddlewareMismatch,
+        explain: "A program failed, and the loop didn't say what to do about it.",
+        repairs: &[repair::ERROR_HINT, repair::AUTO_PRINT],
+        look: |view| {
+            let is_met = !view.has_hook(|hook| matches!(hook, Hook::ErrorHint { .. }));
+            let error = view.event(|event| matches!(event, Event::ToolError { .. }));
+            is_met.then(|| error?.last_line(Medium)).flatten()
+        },
+    },
+    Rule {
+        name: "turn_limit",
+        root_cause: MiddlewareMismatch,
+        explain: "The rollout ended at the turn limit before an answer.",
+        repairs: &[
+            repair::TURNS_UP,
+            repair::FORCE_FINAL_ANSWER,
+            repair::ANSWER_FROM_LAST_RESULT,
+            repair::APPEND_ANSWER_REMINDER,
+        ],
+        look: |view| {
+            let is_met = view.trajectory.exit == ExitReason::TurnLimit
+                || view.has_event(|event| matches!(event, Event::TurnLimit));
+            let turns = view.harness.middleware.protocol.max_turns;
+            let severity = if turns <= 2 { High } else { Medium };
+            is_met
+                .then(|| view.last_words()?.last_line(severity))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "no_answer_after_result",
+        root_cause: MiddlewareMismatch,
+        explain: "The tool gave a result, and the rollout ended without an answer. The loop could \
+                  have taken the result, or asked for the answer.",
+        repairs: &[
+            repair::ANSWER_FROM_LAST_RESULT,
+            repair::APPEND_ANSWER_REMINDER,
+            repair::FORCE_FINAL_ANSWER,
+            repair::NUDGE,
+        ],
+        look: |view| {
+            let result = view.last_good_result()?;
+            let is_met = !view.has_answer();
+            is_met
+                .then(|| result.quote(High, last_line(view.output(result))?))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "answer_differs_from_result",
+        root_cause: MiddlewareMismatch,
+        explain: "The answer isn't the number that the tool printed last: the model went on \
+                  calculating in its head.",
+        repairs: &[
+            repair::APPEND_ANSWER_REMINDER,
+            repair::GREEDY,
+            repair::FORCE_FINAL_ANSWER,
+        ],
+        look: |view| {
+            let result = view.last_good_result()?;
+            let printed = numbers(last_line(view.output(result))?);
+            let answer = numbers(view.trajectory.answer.as_deref()?);
+            let is_met = !printed.is_empty() && !answer.iter().any(|n| printed.contains(n));
+            is_met
+                .then(|| result.quote(Medium, last_line(view.output(result))?))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "repeated_call",
+        root_cause: MiddlewareMismatch,
+        explain: "The model made the same call again, and the loop let it spend its turns.",
+        repairs: &[
+            repair::DETECT_REPEAT,
+            repair::APPEND_ANSWER_REMINDER,
+            repair::ANSWER_FROM_LAST_RESULT,
+            repair::WARMER,
+        ],
+        look: |view| repeated_call(view)?.last_line(Medium),
+    },
+    Rule {
+        name: "output_cut",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook cut the tool's output to a few characters, so that the model may not \
+                  have seen the result.",
+        repairs: &[repair::TRUNCATE_LESS],
+        look: |view| {
+            let is_met = view.has_hook(|hook| {
+                matches!(hook, Hook::TruncateOutput { max_chars, .. } if *max_chars < FEW_CHARS)
+            });
+            let cut = view.event(
+                |event| matches!(event, Event::HookFired { hook } if hook == "truncate_output"),
+            );
+            is_met.then(|| cut?.last_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "reply_cut",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply ended at the token limit in the middle of a call.",
+        repairs: &[repair::TOKENS_UP, repair::GREEDY],
+        look: |view| {
+            let reply = view.event(|event| matches!(event, Event::LengthLimit))?;
+            has_open_call(reply.text())
+                .then(|| reply.last_line(High))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "reasoning_cut",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply ended at the token limit before its reasoning did, so that nothing was \
+                  left for a call or an answer.",
+        repairs: &[repair::TOKENS_UP, repair::CONTEXT_UP],
+        look: |view| {
+            view.event(|event| matches!(event, Event::ReasoningLimit))?
+                .last_line(High)
+        },
+    },
+    Rule {
+        name: "reply_rambles",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply ran to the token limit without a call. More tokens would only buy more \
+                  of the same.",
+        repairs: &[repair::GREEDY, repair::TOKENS_DOWN, repair::COOLER],
+        look: |view| {
+            let reply = view.event(|event| matches!(event, Event::LengthLimit))?;
+            let is_met = !has_open_call(reply.text());
+            is_met.then(|| reply.last_line(Medium)).flatten()
+        },
+    },
+    Rule {
+        name: "sampling_hot",
+        root_cause: MiddlewareMismatch,
+        explain: "The temperature is high, and the rollout failed in a way that careful decoding \
+                  avoids: no call, an unreadable call, a program that fails, a reply without end, \
+                  or a wrong answer.",
+        repairs: &[repair::GREEDY, repair::COOLER, repair::FENCED_GREEDY],
+        look: |view| {
+            let is_met = view.harness.middleware.sampling.temperature > HOT;
+            let severity = if view.has_fault() { Medium } else { Low };
+            is_met
+                .then(|| view.first_reply()?.first_line(severity))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "context_full",
+        root_cause: MiddlewareMismatch,
+        explain: "The conversation reached the size of the context.",
+        repairs: &[repair::CONTEXT_UP, repair::TOKENS_DOWN],
+        look: |view| {
+            let is_met = view.trajectory.exit == ExitReason::ContextLimit;
+            is_met.then(|| view.last_words()?.last_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "budget_spent",
+        root_cause: MiddlewareMismatch,
+        explain: "The problem's budget of tokens or time was spent before an answer: the replies \
+                  are too long or too many.",
+        repairs: &[
+            repair::TOKENS_DOWN,
+            repair::GREEDY,
+            repair::FORCE_FINAL_ANSWER,
+        ],
+        look: |view| {
+            let is_met = matches!(
+                view.trajectory.exit,
+                ExitReason::TokenBudget | ExitReason::WallBudget
+            );
+            is_met
+                .then(|| view.last_words()?.last_line(Medium))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "invents_result",
+        root_cause: MiddlewareMismatch,
+        explain: "The model wrote on after a call, such as the tool's output as it imagines it, \
+                  instead of waiting for the result.",
+        repairs: &[repair::STOP_AT_INVENTED_RESULT, repair::TOKENS_DOWN],
+        look: |view| {
+            view.event(|event| matches!(event, Event::TextAfterCall { .. }))?
+                .last_line(Low)
+        },
+    },
+];
+
+fn is_fenced(view: &View<'_>) -> bool {
+    view.harness.middleware.protocol.call_format == CallFormat::Fenced
+}
+
+fn has_open_call(text: &str) -> bool {
+    let has_open_fence = text.matches("```").count() % 2 == 1;
+    let has_open_object =
+        text.contains("\"arguments\"") && text.matches('{').count() > text.matches('}').count();
+    let has_open_tag = text.contains("<python>") && !text.contains("</python>");
+    has_open_fence || has_open_object || has_open_tag
+}
+
+fn repeated_call<'a>(view: &View<'a>) -> Option<At<'a>> {
+    if let Some(at) = view.event(|event| matches!(event, Event::RepeatedCall)) {
+        return Some(at);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    view.calls().find(|call| !seen.insert(call.text()))
+}

@@ -1,0 +1,107 @@
+//! Deterministic rules: each looks for one fault in a failed trajectory.
+//!
+//! A rule reads the trajectory's events and texts and the harness it ran under, never the right
+//! answer. What it reports is a quote that anyone can look up, and the first of its repairs that
+//! fits the harness. Rules overlap on purpose: one symptom can have its cause in several
+//! dimensions, and the gate finds out which repair helps.
+
+mod agent;
+mod memory;
+mod middleware;
+mod prompts;
+mod skills;
+mod tools;
+mod view;
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
+mod tests;
+
+use harness::{Harness, PatchOp};
+use rollout::Trajectory;
+
+use crate::record::{Evidence, Record, RootCause, Severity};
+use crate::repairs::Repair;
+use view::View;
+
+/// One deterministic rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The rule's name, as in [`Record::rule`].
+    pub name: &'static str,
+    /// The cause that it reports.
+    pub root_cause: RootCause,
+    /// What it looks for and why that is a fault.
+    pub explain: &'static str,
+    /// Its repairs, most promising first.
+    pub repairs: &'static [Repair],
+    look: fn(&View<'_>) -> Option<Finding>,
+}
+
+impl Rule {
+    /// The fault, if the failed `trajectory` shows it. A solved trajectory and one that an
+    /// infrastructure fault ended show none.
+    pub fn detect(&self, harness: &Harness, trajectory: &Trajectory) -> Option<Record> {
+        if !is_failure(trajectory) {
+            return None;
+        }
+        let finding = (self.look)(&View::new(harness, trajectory))?;
+        let diff_suggestion = finding
+            .ops
+            .or_else(|| self.first_repair(harness))
+            .unwrap_or_default();
+        Some(Record {
+            root_cause: self.root_cause,
+            harness_dim: self.root_cause.harness_dim(),
+            severity: finding.severity,
+            evidence: Evidence {
+                trajectory: trajectory.id.clone(),
+                step: finding.step,
+                quote: finding.quote,
+            },
+            diff_suggestion,
+            rule: self.name.to_owned(),
+        })
+    }
+
+    fn first_repair(&self, harness: &Harness) -> Option<Vec<PatchOp>> {
+        let dimension = self.root_cause.harness_dim().dimension()?;
+        self.repairs
+            .iter()
+            .find_map(|repair| repair.patch(harness, dimension))
+            .map(|patch| patch.ops)
+    }
+}
+
+/// Whether the critic looks at `trajectory` at all.
+pub(crate) fn is_failure(trajectory: &Trajectory) -> bool {
+    !trajectory.verdict.correct && !trajectory.exit.is_infrastructure()
+}
+
+/// All rules, by dimension.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    [
+        prompts::RULES,
+        tools::RULES,
+        skills::RULES,
+        middleware::RULES,
+        memory::RULES,
+        agent::RULES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The rule called `name`.
+pub fn rule(name: &str) -> Option<&'static Rule> {
+    rules().find(|rule| rule.name == name)
+}
+
+/// What a rule has seen.
+pub(crate) struct Finding {
+    severity: Severity,
+    step: usize,
+    quote: String,
+    /// A suggestion made for this trajectory; otherwise the rule's first repair is suggested.
+    ops: Option<Vec<PatchOp>>,
+}

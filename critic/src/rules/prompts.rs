@@ -1,0 +1,193 @@
+//! Rules of dimension P: prompt ambiguity.
+
+use rollout::Event;
+
+use super::view::{View, mentions, numbers};
+use super::{Finding, Rule};
+use crate::record::RootCause::PromptAmbiguity;
+use crate::record::Severity::{High, Low, Medium};
+use crate::repairs::prompts as repair;
+
+/// Examples below this count are few.
+const FEW_EXAMPLES: usize = 3;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "example_missing",
+        root_cause: PromptAmbiguity,
+        explain: "The harness has a tool, the model never called it, and no example shows a call. \
+                  A small model copies what it is shown and rarely follows a description alone.",
+        repairs: &[
+            repair::ALL_EXAMPLES,
+            repair::THREE_EXAMPLES,
+            repair::TWO_EXAMPLES,
+            repair::ONE_EXAMPLE,
+        ],
+        look: |view| {
+            let is_met = view.ignores_tool() && !view.shows_call();
+            is_met
+                .then(|| view.first_reply()?.first_line(High))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "examples_too_few",
+        root_cause: PromptAmbiguity,
+        explain: "One or two examples are shown and the rollout still failed to call the tool, \
+                  wrote a call that can't be read, or ended without an answer. One more example \
+                  makes the pattern plainer.",
+        repairs: &[repair::ALL_EXAMPLES, repair::NEXT_EXAMPLE],
+        look: examples_too_few,
+    },
+    Rule {
+        name: "two_step_example_missing",
+        root_cause: PromptAmbiguity,
+        explain: "The problem has three or more numbers, the program ran and its result was \
+                  wrong, and no example uses more than two numbers. Examples with one operation \
+                  teach one operation.",
+        repairs: &[repair::NEXT_EXAMPLE, repair::ALL_EXAMPLES],
+        look: two_step_example_missing,
+    },
+    Rule {
+        name: "final_answer_instruction_missing",
+        root_cause: PromptAmbiguity,
+        explain: "The rollout ended without a recognisable answer, and the prompts don't say how \
+                  to write one.",
+        repairs: &[repair::FINAL_BOXED, repair::FINAL_NUMBER_ONLY],
+        look: |view| {
+            let prompts = &view.harness.prompts;
+            let is_met = !view.states_answer()
+                && prompts.final_answer.trim().is_empty()
+                && !mentions(&prompts.system, &["boxed"]);
+            is_met.then(|| view.last_words()?.last_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "final_answer_ignored",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts say how to write the answer, the tool gave a result, and the model \
+                  still ended without a recognisable answer. The instruction doesn't say when to \
+                  follow it.",
+        repairs: &[
+            repair::FINAL_BOXED,
+            repair::TWO_EXAMPLES,
+            repair::FINAL_NUMBER_ONLY,
+            repair::NEXT_EXAMPLE,
+        ],
+        look: |view| {
+            let is_met = !view.states_answer()
+                && view.last_good_result().is_some()
+                && !view.harness.prompts.final_answer.trim().is_empty();
+            is_met
+                .then(|| view.last_words()?.last_line(Medium))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "answer_has_words",
+        root_cause: PromptAmbiguity,
+        explain: "The answer holds words or several numbers beside the number that the verifier \
+                  compares. The instruction doesn't ask for a bare number.",
+        repairs: &[repair::FINAL_NUMBER_ONLY],
+        look: |view| {
+            let answer = view.trajectory.answer.as_deref()?.trim();
+            let has_words = answer.split_whitespace().count() > 1
+                && (answer.chars().filter(|c| c.is_alphabetic()).count() > 2);
+            let said = view.replies().rfind(|at| at.text().contains(answer))?;
+            let is_met = has_words && !numbers(answer).is_empty();
+            is_met
+                .then(|| said.line(Low, |line| line.contains(answer)))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_not_asked_for",
+        root_cause: PromptAmbiguity,
+        explain: "The model never called the tool, and the system prompt leaves it open whether \
+                  to (it doesn't name the tool, or says `may` or `can`).",
+        repairs: &[
+            repair::SYSTEM_USE_TOOL,
+            repair::TASK_SUFFIX,
+            repair::SYSTEM_SHORT,
+        ],
+        look: |view| {
+            let system = &view.harness.prompts.system;
+            let names_tool = view
+                .harness
+                .tools
+                .keys()
+                .any(|name| system.contains(name.as_str()));
+            let is_open = !names_tool || mentions(system, &["may use", "can use", "if needed"]);
+            let is_met = view.ignores_tool() && is_open;
+            is_met
+                .then(|| view.first_reply()?.first_line(Medium))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "calculates_in_prose",
+        root_cause: PromptAmbiguity,
+        explain: "The model wrote out a calculation instead of calling the tool. The task message \
+                  doesn't ask for a program where the model looks last.",
+        repairs: &[repair::TASK_SUFFIX, repair::TWO_EXAMPLES],
+        look: |view| {
+            let is_sum = |line: &str| line.contains('=') && numbers(line).len() >= 2;
+            let is_met = view.ignores_tool();
+            is_met
+                .then(|| view.replies().find_map(|at| at.line(Medium, is_sum)))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_forbidden",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts speak against a tool that the harness offers, and the model didn't \
+                  call it.",
+        repairs: &[repair::SYSTEM_USE_TOOL, repair::TASK_PLAIN],
+        look: |view| {
+            let prompts = &view.harness.prompts;
+            let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
+            let forbids = [
+                "do not use",
+                "don't use",
+                "never use",
+                "without tools",
+                "no tools",
+                "do not call",
+                "don't call",
+                "never call",
+                "without the tool",
+            ];
+            let is_met = view.ignores_tool() && texts.iter().any(|text| mentions(text, &forbids));
+            is_met
+                .then(|| view.first_reply()?.first_line(High))
+                .flatten()
+        },
+    },
+];
+
+fn examples_too_few(view: &View<'_>) -> Option<Finding> {
+    let count = view.harness.prompts.examples.len();
+    if count == 0 || count >= FEW_EXAMPLES || view.harness.tools.is_empty() {
+        return None;
+    }
+    let is_meant = |event: &Event| {
+        matches!(
+            event,
+            Event::NoToolCall | Event::UnparsableCall { .. } | Event::NoFinalAnswer
+        )
+    };
+    view.event(is_meant)?.first_line(Medium)
+}
+
+fn two_step_example_missing(view: &View<'_>) -> Option<Finding> {
+    let result = view.last_good_result()?;
+    let problem = numbers(view.problem()?);
+    let examples = &view.harness.prompts.examples;
+    let is_met = problem.len() >= 3
+        && !examples.is_empty()
+        && examples
+            .iter()
+            .all(|example| numbers(&example.problem).len() <= 2);
+    is_met.then(|| result.last_line(Medium)).flatten()
+}

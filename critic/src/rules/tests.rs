@@ -1,0 +1,370 @@
+use harness::Harness;
+use rollout::{Event, ExitReason, Trajectory};
+use sandbox::Exit;
+
+use super::view::numbers;
+use super::*;
+use crate::record::check_evidence;
+use crate::testing::{Build, failed, patched, start};
+
+const FENCED: &str =
+    r#"[{"op":"replace","path":"middleware.protocol.call_format","value":"fenced"}]"#;
+const NOTE_17: &str = r#"[{"op":"replace","path":"memory.kind","value":"notes"},
+    {"op":"replace","path":"memory.capacity","value":1},
+    {"op":"add","path":"memory.entries","value":"The last answer was 17."}]"#;
+
+/// Asserts that the rule fires, names its evidence rightly, and suggests a patch if it has repairs.
+#[track_caller]
+fn fires(name: &str, harness: &Harness, trajectory: &Trajectory) -> Record {
+    let rule = rule(name).unwrap();
+    let record = rule.detect(harness, trajectory);
+    let record = record.unwrap_or_else(|| panic!("{name} doesn't fire"));
+    assert_eq!(check_evidence(&record, trajectory), Ok(()));
+    assert_eq!(record.harness_dim, record.root_cause.harness_dim());
+    assert_eq!(
+        record.diff_suggestion.is_empty(),
+        record.harness_dim.dimension().is_none(),
+        "{name}"
+    );
+    record
+}
+
+#[track_caller]
+fn is_quiet(name: &str, harness: &Harness, trajectory: &Trajectory) {
+    assert_eq!(rule(name).unwrap().detect(harness, trajectory), None);
+}
+
+fn with_examples(count: usize) -> Harness {
+    let all = crate::repairs::prompts::ALL_EXAMPLES;
+    let patch = all.patch(&start(), harness::Dimension::P).unwrap();
+    let mut harness = patch.apply(&start()).unwrap();
+    harness.prompts.examples.truncate(count);
+    harness
+}
+
+fn prose() -> Trajectory {
+    let text = "Let me think.\nMo has 5 + 7 = 13 kites.";
+    failed(1).reply(text, Some(Event::NoToolCall)).with(
+        rollout::StepKind::Final,
+        "",
+        Some(Event::NoFinalAnswer),
+    )
+}
+
+fn silent() -> Trajectory {
+    failed(1)
+        .call("x = 5 + 7")
+        .result("", Some(Event::EmptyOutput))
+}
+
+fn error(exit: Exit) -> Trajectory {
+    let text = "Traceback\nNameError: name 'x' is not defined";
+    failed(1)
+        .call("print(x)")
+        .result(text, Some(Event::ToolError { exit }))
+}
+
+#[test]
+fn names_are_unique_and_every_rule_is_explained() {
+    let mut names = std::collections::BTreeSet::new();
+    for rule in rules() {
+        assert!(names.insert(rule.name), "{} occurs twice", rule.name);
+        assert!(
+            rule.explain.len() > 40 && rule.explain.ends_with('.'),
+            "{}",
+            rule.name
+        );
+        let is_agent = rule.root_cause == RootCause::AgentError;
+        assert_eq!(rule.repairs.is_empty(), is_agent, "{}", rule.name);
+    }
+    for cause in RootCause::ALL {
+        assert!(
+            rules().filter(|rule| rule.root_cause == cause).count() >= 3,
+            "{cause}"
+        );
+    }
+}
+
+#[test]
+fn solved_and_infrastructure_are_not_read() {
+    let mut solved = prose();
+    solved.verdict.correct = true;
+    let reason = "no server".to_owned();
+    let broken = prose().exit(ExitReason::Infrastructure {
+        reason,
+        is_retryable: true,
+    });
+    for rule in rules() {
+        assert_eq!(rule.detect(&start(), &solved), None);
+        assert_eq!(rule.detect(&start(), &broken), None);
+    }
+}
+
+#[test]
+fn prompts_without_a_call() {
+    let record = fires("example_missing", &start(), &prose());
+    assert_eq!(record.evidence.quote, "Let me think.");
+    is_quiet("example_missing", &with_examples(2), &prose());
+    fires("examples_too_few", &with_examples(2), &prose());
+    is_quiet("examples_too_few", &with_examples(3), &prose());
+    fires("tool_not_asked_for", &start(), &prose());
+    let record = fires("calculates_in_prose", &start(), &prose());
+    assert_eq!(record.evidence.quote, "Mo has 5 + 7 = 13 kites.");
+    let forbids =
+        r#"[{"op":"replace","path":"prompts.system","value":"Never use tools like python."}]"#;
+    fires("tool_forbidden", &patched(&start(), "P", forbids), &prose());
+    is_quiet("tool_forbidden", &start(), &prose());
+}
+
+#[test]
+fn prompts_without_an_answer() {
+    let none = r#"[{"op":"replace","path":"prompts.final_answer","value":""}]"#;
+    let silent_prompt = patched(&start(), "P", none);
+    fires("final_answer_instruction_missing", &silent_prompt, &prose());
+    is_quiet("final_answer_instruction_missing", &start(), &prose());
+    let unanswered = failed(1)
+        .call("print(12)")
+        .result("12", None)
+        .reply("So that's it.", None);
+    let record = fires("final_answer_ignored", &start(), &unanswered);
+    assert_eq!(record.evidence.quote, "So that's it.");
+    fires(
+        "answer_has_words",
+        &start(),
+        &failed(1).answered("12 kites"),
+    );
+    is_quiet("answer_has_words", &start(), &failed(1).answered("12"));
+}
+
+#[test]
+fn prompts_with_one_operation_only() {
+    let long = "Mo has 5 kites, 7 balls and 9 hoops. Count his toys.";
+    let short = failed(1)
+        .problem(long)
+        .call("print(5 + 7)")
+        .result("12", None)
+        .answered("12");
+    let mut harness = with_examples(2);
+    harness.prompts.examples.remove(0);
+    fires("two_step_example_missing", &harness, &short);
+    is_quiet("two_step_example_missing", &with_examples(2), &short);
+    fires("decomposition_skill_missing", &start(), &short);
+}
+
+#[test]
+fn tools() {
+    let bad = Event::BadArguments {
+        reason: "no code".to_owned(),
+    };
+    fires(
+        "wrong_arguments",
+        &start(),
+        &failed(1).reply("{\"name\": \"python\"}", Some(bad)),
+    );
+    let unknown = Event::UnknownTool {
+        name: "calc".to_owned(),
+    };
+    fires(
+        "unknown_tool",
+        &start(),
+        &failed(1).reply("{\"name\": \"calc\"}", Some(unknown)),
+    );
+    let record = fires("print_not_described", &start(), &silent());
+    assert_eq!(record.evidence.quote, "x = 5 + 7");
+    fires("tool_description_vague", &start(), &prose());
+    let none = patched(&start(), "T", r#"[{"op":"remove","path":"tools.python"}]"#);
+    fires("tool_missing", &none, &prose());
+    is_quiet("tool_missing", &start(), &prose());
+}
+
+#[test]
+fn tool_limits() {
+    let limits = r#"[{"op":"replace","path":"tools.python.limits",
+        "value":{"timeout_ms":100,"memory_mib":32,"output_chars":20}}]"#;
+    let tight = patched(&start(), "T", limits);
+    fires("tool_timeout_short", &tight, &error(Exit::TimedOut));
+    is_quiet("tool_timeout_short", &start(), &error(Exit::TimedOut));
+    fires("tool_memory_small", &tight, &error(Exit::OutOfMemory));
+    is_quiet("tool_memory_small", &tight, &error(Exit::Code(1)));
+    let cut = failed(1)
+        .call("print(3)")
+        .result("1234", Some(Event::OutputTruncated));
+    fires("tool_output_cut", &tight, &cut);
+    is_quiet("tool_output_cut", &start(), &cut);
+}
+
+#[test]
+fn skills() {
+    let wrong = failed(1)
+        .call("print(7 - 5)")
+        .result("2", None)
+        .answered("2");
+    fires("equation_skill_missing", &start(), &wrong);
+    fires("print_skill_missing", &start(), &silent());
+    is_quiet("debugging_skill_missing", &start(), &error(Exit::Code(1)));
+    let twice = error(Exit::Code(1)).call("print(y)");
+    let twice = twice.result(
+        "NameError: y",
+        Some(Event::ToolError {
+            exit: Exit::Code(1),
+        }),
+    );
+    fires("debugging_skill_missing", &start(), &twice);
+    let skill = r#"[{"op":"add","path":"skills.boats","value":
+        {"name":"boats","description":"Boats.","triggers":["boat"],"body":"Row."}}]"#;
+    fires(
+        "skill_not_triggered",
+        &patched(&start(), "S", skill),
+        &prose(),
+    );
+    is_quiet("skill_not_triggered", &start(), &prose());
+}
+
+#[test]
+fn middleware_and_calls() {
+    let fenced = patched(&start(), "Mid", FENCED);
+    fires("call_format_unused", &start(), &prose());
+    is_quiet("call_format_unused", &fenced, &prose());
+    let unparsable = Event::UnparsableCall {
+        reason: "no end".to_owned(),
+    };
+    fires(
+        "call_unparsable",
+        &start(),
+        &failed(1).reply("{\"name\":", Some(unparsable)),
+    );
+    let code = failed(1).reply(
+        "Like so:\n```python\nprint(1)\n```",
+        Some(Event::NoToolCall),
+    );
+    let record = fires("fenced_code_ignored", &start(), &code);
+    assert_eq!(record.evidence.quote, "```python");
+    is_quiet("fenced_code_ignored", &fenced, &code);
+    fires("neither_call_nor_answer", &start(), &prose());
+    let on = Event::TextAfterCall { characters: 9 };
+    fires(
+        "invents_result",
+        &start(),
+        &failed(1).reply("```\n1\n```\nOutput: 9", Some(on)),
+    );
+    fires("sampling_hot", &start(), &prose());
+}
+
+#[test]
+fn middleware_and_results() {
+    fires("prints_nothing", &start(), &silent());
+    let record = fires("error_without_hint", &start(), &error(Exit::Code(1)));
+    assert_eq!(record.evidence.quote, "NameError: name 'x' is not defined");
+    let unanswered = failed(1).call("print(12)").result("12", None);
+    let record = fires("no_answer_after_result", &start(), &unanswered);
+    assert_eq!(record.evidence.quote, "12");
+    let differs = failed(1)
+        .call("print(12)")
+        .result("12", None)
+        .answered("14");
+    fires("answer_differs_from_result", &start(), &differs);
+    let repeated = unanswered.clone().call("print(12)");
+    fires("repeated_call", &start(), &repeated);
+    is_quiet("repeated_call", &start(), &unanswered);
+    let truncate = r#"[{"op":"add","path":"middleware.hooks.post_tool_call",
+        "value":{"type":"truncate_output","max_chars":20,"marker":"..."}}]"#;
+    let cut = failed(1).call("print(3)").result("1234...", None).with(
+        rollout::StepKind::Hook,
+        "output of 40 characters was cut",
+        Some(Event::HookFired {
+            hook: "truncate_output".to_owned(),
+        }),
+    );
+    fires("output_cut", &patched(&start(), "Mid", truncate), &cut);
+    is_quiet("output_cut", &start(), &cut);
+}
+
+#[test]
+fn errors_reminders_and_appended_texts_are_no_output() {
+    let refused = failed(1)
+        .with(rollout::StepKind::ToolCall, "{}", None)
+        .result("[error] there is no tool calc", None);
+    is_quiet("no_answer_after_result", &start(), &refused);
+    let append = r#"[{"op":"add","path":"middleware.hooks.post_tool_call",
+        "value":{"type":"append_message","message":"Answer in 1 line."}}]"#;
+    let appended = patched(&start(), "Mid", append);
+    let call = failed(1)
+        .call("print(12)")
+        .result("12\nAnswer in 1 line.", None);
+    let record = fires("no_answer_after_result", &appended, &call);
+    assert_eq!(record.evidence.quote, "12");
+    is_quiet(
+        "answer_differs_from_result",
+        &appended,
+        &call.answered("12"),
+    );
+}
+
+#[test]
+fn middleware_and_limits() {
+    let limit = failed(1).reply("Hm.", None).exit(ExitReason::TurnLimit);
+    fires("turn_limit", &start(), &limit);
+    let open = failed(1).reply("```python\nx = 1 +", Some(Event::LengthLimit));
+    fires("reply_cut", &start(), &open);
+    is_quiet("reply_rambles", &start(), &open);
+    let rambles = failed(1).reply("and then and then", Some(Event::LengthLimit));
+    fires("reply_rambles", &start(), &rambles);
+    is_quiet("reply_cut", &start(), &rambles);
+    let thinks = failed(1).reply("<think>Hm", Some(Event::ReasoningLimit));
+    fires("reasoning_cut", &start(), &thinks);
+    let full = failed(1).reply("Hm.", None).exit(ExitReason::ContextLimit);
+    fires("context_full", &start(), &full);
+    let spent = failed(1).reply("Hm.", None).exit(ExitReason::TokenBudget);
+    fires("budget_spent", &start(), &spent);
+    is_quiet("budget_spent", &start(), &full);
+}
+
+#[test]
+fn memory() {
+    let noted = patched(&start(), "M", NOTE_17);
+    fires("memory_full", &noted, &prose());
+    is_quiet("memory_full", &start(), &prose());
+    let stale = failed(1).answered("17");
+    let record = fires("stale_note", &noted, &stale);
+    assert_eq!(
+        record.diff_suggestion[0].path.to_string(),
+        "memory.entries[0]"
+    );
+    let calculated = failed(1)
+        .call("print(17)")
+        .result("17", None)
+        .answered("17");
+    is_quiet("stale_note", &noted, &calculated);
+    let mut filled = noted.clone();
+    filled.memory.entries = vec!["kites ".repeat(1000)];
+    let full = failed(1).reply("Hm.", None).exit(ExitReason::ContextLimit);
+    fires("notes_fill_context", &filled, &full);
+    fires("print_lesson_not_kept", &start(), &silent());
+    fires("protocol_lesson_not_kept", &start(), &prose());
+}
+
+#[test]
+fn agent() {
+    let clean = failed(1)
+        .call("print(7 - 5)")
+        .result("2", None)
+        .answered("2");
+    fires("wrong_program", &start(), &clean);
+    is_quiet("wrong_answer", &start(), &clean);
+    fires("wrong_answer", &start(), &failed(1).answered("13"));
+    is_quiet("wrong_answer", &start(), &prose());
+    fires("unexplained", &start(), &failed(1).reply("Hm.", None));
+}
+
+#[test]
+fn numbers_in_text() {
+    assert_eq!(numbers("1,200 kites, -3 and 4.5."), [1200.0, -3.0, 4.5]);
+    assert_eq!(numbers("10-3 and (2)-1"), [10.0, 3.0, 2.0, 1.0]);
+}
+
+#[test]
+fn quotes_are_short_and_whole_characters() {
+    let long = failed(1).reply(&"ü".repeat(500), Some(Event::NoToolCall));
+    let record = fires("example_missing", &start(), &long);
+    assert_eq!(record.evidence.quote.chars().count(), 200);
+}

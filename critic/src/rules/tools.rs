@@ -1,0 +1,148 @@
+//! Rules of dimension T: tool schema errors.
+
+use harness::Tool;
+use rollout::Event;
+use sandbox::Exit;
+
+use super::view::{View, mentions};
+use super::{Finding, Rule};
+use crate::catalogue::program_tool;
+use crate::record::RootCause::ToolSchemaError;
+use crate::record::Severity::{High, Low, Medium};
+use crate::repairs::tools as repair;
+
+/// Below these, a limit is a likely cause of the fault.
+const SHORT_TIMEOUT_MS: u64 = 3000;
+const LITTLE_MEMORY_MIB: u64 = 256;
+const FEW_CHARS: usize = 1000;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "wrong_arguments",
+        root_cause: ToolSchemaError,
+        explain: "A call had wrong, missing or unknown arguments. The parameters' descriptions \
+                  don't show what is expected.",
+        repairs: &[
+            repair::PARAMETER_EXAMPLE,
+            repair::PLAIN_SCHEMA,
+            repair::PARAMETER_PRINT,
+        ],
+        look: |view| {
+            view.event(|event| matches!(event, Event::BadArguments { .. }))?
+                .first_line(High)
+        },
+    },
+    Rule {
+        name: "unknown_tool",
+        root_cause: ToolSchemaError,
+        explain: "The model called a tool that the harness doesn't have. The description doesn't \
+                  make clear which tools there are.",
+        repairs: &[repair::DESCRIPTION_NAME, repair::DESCRIPTION_WHEN],
+        look: |view| {
+            view.event(|event| matches!(event, Event::UnknownTool { .. }))?
+                .first_line(High)
+        },
+    },
+    Rule {
+        name: "print_not_described",
+        root_cause: ToolSchemaError,
+        explain: "A program printed nothing, and the parameter's description doesn't say that it \
+                  must print its result.",
+        repairs: &[repair::PARAMETER_PRINT, repair::DESCRIPTION_WHEN],
+        look: |view| {
+            let (_, tool) = program_tool(view.harness)?;
+            let is_met = !mentions(parameter_description(tool)?, &["print"]);
+            is_met.then(|| silent_program(view)).flatten()
+        },
+    },
+    Rule {
+        name: "tool_description_vague",
+        root_cause: ToolSchemaError,
+        explain: "The model never called the tool, and the tool's description doesn't say when to \
+                  use it.",
+        repairs: &[repair::DESCRIPTION_WHEN, repair::PARAMETER_EXAMPLE],
+        look: |view| {
+            let tells = [
+                "use it",
+                "use this",
+                "call it",
+                "call this",
+                "when",
+                "whenever",
+            ];
+            let mut tools = view.harness.tools.values();
+            let is_met = view.ignores_tool() && tools.all(|t| !mentions(&t.description, &tells));
+            is_met
+                .then(|| view.first_reply()?.first_line(Low))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_missing",
+        root_cause: ToolSchemaError,
+        explain: "The harness has no tool, so that the model had to calculate in its head.",
+        repairs: &[repair::PYTHON_TOOL],
+        look: |view| {
+            let is_met = view.harness.tools.is_empty();
+            is_met
+                .then(|| view.first_reply()?.first_line(High))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_timeout_short",
+        root_cause: ToolSchemaError,
+        explain: "A program ran out of time under a short time limit.",
+        repairs: &[repair::TIMEOUT_UP],
+        look: |view| {
+            let (_, tool) = program_tool(view.harness)?;
+            let is_met = tool.limits.timeout_ms < SHORT_TIMEOUT_MS;
+            is_met
+                .then(|| failed_result(view, Exit::TimedOut))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_memory_small",
+        root_cause: ToolSchemaError,
+        explain: "A program ran out of memory under a small memory limit.",
+        repairs: &[repair::MEMORY_UP],
+        look: |view| {
+            let (_, tool) = program_tool(view.harness)?;
+            let is_met = tool.limits.memory_mib < LITTLE_MEMORY_MIB;
+            is_met
+                .then(|| failed_result(view, Exit::OutOfMemory))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_output_cut",
+        root_cause: ToolSchemaError,
+        explain: "A tool's output was cut under a small output limit, so that the model may not \
+                  have seen the result.",
+        repairs: &[repair::OUTPUT_UP],
+        look: |view| {
+            let (_, tool) = program_tool(view.harness)?;
+            let is_met = tool.limits.output_chars < FEW_CHARS;
+            let cut = view.event(|event| matches!(event, Event::OutputTruncated));
+            is_met.then(|| cut?.last_line(High)).flatten()
+        },
+    },
+];
+
+/// The program that printed nothing.
+pub(super) fn silent_program(view: &View<'_>) -> Option<Finding> {
+    view.call_before(|event| matches!(event, Event::EmptyOutput))?
+        .last_line(Medium)
+}
+
+fn parameter_description(tool: &Tool) -> Option<&str> {
+    let argument = tool.code_argument()?;
+    let schema = &tool.parameters["properties"][argument];
+    Some(schema["description"].as_str().unwrap_or(""))
+}
+
+fn failed_result(view: &View<'_>, exit: Exit) -> Option<Finding> {
+    let is_meant = |event: &Event| matches!(event, Event::ToolError { exit: e } if *e == exit);
+    view.event(is_meant)?.last_line(High)
+}

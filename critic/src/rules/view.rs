@@ -1,0 +1,265 @@
+//! What rules ask a trajectory.
+
+use harness::{Harness, Hook, HookPoint};
+use rollout::{Event, Step, StepKind, Trajectory};
+
+use super::Finding;
+use crate::record::Severity;
+
+/// Longest quote, in characters.
+const QUOTE_CHARS: usize = 200;
+
+/// How the rollout marks an error in a tool result.
+const ERROR_MARK: &str = "[error]";
+
+/// A failed trajectory beside the harness that it ran under.
+pub(crate) struct View<'a> {
+    pub(crate) harness: &'a Harness,
+    pub(crate) trajectory: &'a Trajectory,
+}
+
+/// One step and its index.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    index: usize,
+    pub(crate) step: &'a Step,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(harness: &'a Harness, trajectory: &'a Trajectory) -> Self {
+        View {
+            harness,
+            trajectory,
+        }
+    }
+
+    fn steps(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+        let steps = self.trajectory.steps.iter().enumerate();
+        steps.map(|(index, step)| At { index, step })
+    }
+
+    fn of_kind(&self, kind: StepKind) -> impl DoubleEndedIterator<Item = At<'a>> {
+        self.steps()
+            .filter(move |at| at.step.kind == kind && !at.text().trim().is_empty())
+    }
+
+    /// Texts that the model wrote, in order.
+    pub(crate) fn replies(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+        self.of_kind(StepKind::Assistant)
+    }
+
+    /// Tool calls, in order.
+    pub(crate) fn calls(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+        self.of_kind(StepKind::ToolCall)
+    }
+
+    pub(crate) fn first_reply(&self) -> Option<At<'a>> {
+        self.replies().next()
+    }
+
+    /// The last text of the model, or else the last text of all.
+    pub(crate) fn last_words(&self) -> Option<At<'a>> {
+        self.replies()
+            .next_back()
+            .or_else(|| self.steps().rfind(|at| !at.text().trim().is_empty()))
+    }
+
+    /// The problem as the model saw it: the last user message before its first reply.
+    pub(crate) fn problem(&self) -> Option<&'a str> {
+        let first = self.first_reply().map_or(usize::MAX, |at| at.index);
+        self.of_kind(StepKind::User)
+            .take_while(|at| at.index < first)
+            .last()
+            .map(At::text)
+    }
+
+    /// The first step with an event that `is_meant`; where that step has no text, the nearest
+    /// earlier one that has.
+    pub(crate) fn event(&self, is_meant: impl Fn(&Event) -> bool) -> Option<At<'a>> {
+        let found = self
+            .steps()
+            .find(|at| at.step.event.as_ref().is_some_and(&is_meant))?;
+        let mut earlier = self.steps().filter(|at| at.index <= found.index);
+        earlier.rfind(|at| !at.text().trim().is_empty())
+    }
+
+    pub(crate) fn has_event(&self, is_meant: impl Fn(&Event) -> bool) -> bool {
+        self.trajectory
+            .steps
+            .iter()
+            .any(|step| step.event.as_ref().is_some_and(&is_meant))
+    }
+
+    /// The call whose result has an event that `is_meant`.
+    pub(crate) fn call_before(&self, is_meant: impl Fn(&Event) -> bool) -> Option<At<'a>> {
+        let found = self
+            .steps()
+            .find(|at| at.step.event.as_ref().is_some_and(&is_meant))?;
+        self.calls().take_while(|at| at.index <= found.index).last()
+    }
+
+    pub(crate) fn has_call(&self) -> bool {
+        self.trajectory
+            .steps
+            .iter()
+            .any(|step| step.kind == StepKind::ToolCall)
+    }
+
+    /// Whether the model was given a tool and never called it.
+    pub(crate) fn ignores_tool(&self) -> bool {
+        !self.harness.tools.is_empty() && !self.has_call()
+    }
+
+    /// The last tool result that carries output and no error.
+    pub(crate) fn last_good_result(&self) -> Option<At<'a>> {
+        self.of_kind(StepKind::ToolResult).rfind(|at| {
+            let is_marked = matches!(
+                at.step.event,
+                Some(Event::ToolError { .. } | Event::EmptyOutput)
+            );
+            // A call that never ran is answered with an error or with a reminder, and its event
+            // stands at the call.
+            let is_error = at.text().lines().any(|line| line.starts_with(ERROR_MARK));
+            let is_reminder = self.has_hook(
+                |hook| matches!(hook, Hook::DetectRepeat { message } if message == at.text()),
+            );
+            !is_marked && !is_error && !is_reminder
+        })
+    }
+
+    /// What the program printed, without what hooks appended to the result.
+    pub(crate) fn output(&self, result: At<'a>) -> &'a str {
+        let mut text = result.text().trim_end();
+        for hook in self.harness.middleware.hooks.post_tool_call.iter().rev() {
+            if let Hook::AppendMessage { message } = hook {
+                text = text
+                    .strip_suffix(message.trim_end())
+                    .unwrap_or(text)
+                    .trim_end();
+            }
+        }
+        text
+    }
+
+    pub(crate) fn has_answer(&self) -> bool {
+        self.trajectory.answer.is_some()
+    }
+
+    /// Whether the model's text itself calls something its answer. A number that the verifier
+    /// picked out of prose, or a tool's last line, is an answer that nobody stated.
+    pub(crate) fn states_answer(&self) -> bool {
+        let rule = &self.trajectory.verdict.rule;
+        let is_explicit = rule.starts_with("boxed") || rule.starts_with("answer_is");
+        self.has_answer() && is_explicit
+    }
+
+    /// Whether any step has an event that tells of a fault.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.has_event(|event| {
+            !matches!(event, Event::HookFired { .. } | Event::TextAfterCall { .. })
+        })
+    }
+
+    pub(crate) fn has_hook(&self, is_meant: impl Fn(&Hook) -> bool) -> bool {
+        let hooks = &self.harness.middleware.hooks;
+        HookPoint::ALL
+            .into_iter()
+            .any(|point| hooks.at(point).iter().any(&is_meant))
+    }
+
+    /// Whether an example of the harness calls a tool.
+    pub(crate) fn shows_call(&self) -> bool {
+        self.harness
+            .prompts
+            .examples
+            .iter()
+            .any(|example| !example.steps.is_empty())
+    }
+}
+
+impl<'a> At<'a> {
+    pub(crate) fn text(self) -> &'a str {
+        &self.step.text
+    }
+
+    /// A finding that quotes the step's first line.
+    pub(crate) fn first_line(self, severity: Severity) -> Option<Finding> {
+        self.quote(
+            severity,
+            self.text().lines().find(|line| !line.trim().is_empty())?,
+        )
+    }
+
+    /// A finding that quotes the step's last line.
+    pub(crate) fn last_line(self, severity: Severity) -> Option<Finding> {
+        self.quote(severity, last_line(self.text())?)
+    }
+
+    /// A finding that quotes the first line that `is_meant`.
+    pub(crate) fn line(
+        self,
+        severity: Severity,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Option<Finding> {
+        self.quote(severity, self.text().lines().find(|line| is_meant(line))?)
+    }
+
+    /// A finding that quotes `line`, which stands in the step.
+    pub(crate) fn quote(self, severity: Severity, line: &str) -> Option<Finding> {
+        let line = line.trim();
+        let end = line
+            .char_indices()
+            .nth(QUOTE_CHARS)
+            .map_or(line.len(), |(at, _)| at);
+        let quote = line[..end].trim_end().to_owned();
+        (!quote.is_empty()).then_some(Finding {
+            severity,
+            step: self.index,
+            quote,
+            ops: None,
+        })
+    }
+}
+
+/// The last line with text.
+pub(crate) fn last_line(text: &str) -> Option<&str> {
+    text.lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+}
+
+/// The numbers in `text`, in order; thousands may be set off by commas.
+pub(crate) fn numbers(text: &str) -> Vec<f64> {
+    let chars: Vec<char> = text.chars().collect();
+    let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
+    let mut numbers = Vec::new();
+    let mut at = 0;
+    while at < chars.len() {
+        if !is_digit(at) {
+            at += 1;
+            continue;
+        }
+        // A minus directly before the digits that doesn't subtract from what stands before it.
+        let is_negative = at > 0
+            && chars[at - 1] == '-'
+            && (at < 2 || !(chars[at - 2].is_alphanumeric() || chars[at - 2] == ')'));
+        let mut digits = String::new();
+        while is_digit(at) || (matches!(chars.get(at), Some('.' | ',')) && is_digit(at + 1)) {
+            if chars[at] != ',' {
+                digits.push(chars[at]);
+            }
+            at += 1;
+        }
+        if let Ok(number) = digits.parse::<f64>() {
+            numbers.push(if is_negative { -number } else { number });
+        }
+    }
+    numbers
+}
+
+/// Whether `text` holds one of `words`, whatever the case.
+pub(crate) fn mentions(text: &str, words: &[&str]) -> bool {
+    let text = text.to_lowercase();
+    words.iter().any(|word| text.contains(word))
+}
