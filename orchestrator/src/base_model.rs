@@ -1,0 +1,185 @@
+//! Finding and loading the base model with its tokenizer and chat template.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+use model::chat_template::ChatTemplate;
+use model::tokenizer::Tokenizer;
+use model::transformer::Transformer;
+use model::weights::{Checkpoint, Metadata};
+
+use crate::builtin::MODELS;
+use crate::config::{DeviceKind, Loaded, PolicyConfig};
+use crate::error::RunError;
+
+/// A loaded base model.
+pub struct BaseModel {
+    /// Name and hash of its weights.
+    pub id: String,
+    /// The weights.
+    pub model: Arc<Transformer>,
+    /// The tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Source of the chat template.
+    pub template: String,
+    /// What the template is given besides the messages: the special tokens by name.
+    pub variables: serde_json::Map<String, serde_json::Value>,
+    /// Tokens that end a turn.
+    pub stop_tokens: Vec<u32>,
+}
+
+/// Where the configuration's model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelPath {
+    /// File or directory.
+    pub path: PathBuf,
+    /// The known model, if it is one.
+    pub known: Option<&'static str>,
+    hash: Option<&'static str>,
+}
+
+/// Resolve `model.path` without opening anything.
+pub fn locate(loaded: &Loaded, cache: &Path) -> ModelPath {
+    let name = loaded.config.model.path.as_str();
+    match MODELS.iter().find(|known| known.name == name) {
+        Some(known) => ModelPath {
+            path: cache.join("models").join(known.file),
+            known: Some(known.name),
+            hash: Some(known.hash),
+        },
+        None => ModelPath { path: loaded.resolve(name), known: None, hash: None },
+    }
+}
+
+impl BaseModel {
+    /// Load the configuration's model.
+    ///
+    /// # Errors
+    /// When it is missing, damaged, of an unknown family, or lacks tokenizer or template.
+    pub fn load(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
+        let found = locate(loaded, cache);
+        let path = &found.path;
+        if !path.exists() {
+            return Err(RunError::NoModel { path: path.clone(), is_known: found.known.is_some() });
+        }
+        let hash = hash(path)?;
+        if let (Some(name), Some(expected)) = (found.known, found.hash)
+            && hash != expected
+        {
+            return Err(RunError::DamagedModel { path: path.clone(), name });
+        }
+        // A served policy leaves the whole device to training.
+        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
+        let (device, dtype) = match loaded.config.model_loop.sft.device {
+            DeviceKind::Cuda if !is_local => (cuda()?, DType::BF16),
+            _ => (Device::Cpu, DType::F32),
+        };
+        let mut checkpoint = Checkpoint::load(path, dtype, &device)?;
+        let metadata = checkpoint.metadata.take();
+        let (tokenizer, template) = match &metadata {
+            Some(metadata) => from_metadata(path, metadata)?,
+            None => from_directory(path)?,
+        };
+        let mut stop_tokens = checkpoint.config.eos_token_ids.clone();
+        stop_tokens.extend(tokenizer.eos_id().filter(|id| !stop_tokens.contains(id)));
+        if stop_tokens.is_empty() {
+            let reason = "no end-of-turn token is named".to_owned();
+            return Err(RunError::ModelPart { path: path.clone(), reason });
+        }
+        let name = found.known.map_or_else(
+            || path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            str::to_owned,
+        );
+        // A template that can't be read is a fault to hear of before the first rollout.
+        ChatTemplate::new(&template)?;
+        let mut variables = serde_json::Map::new();
+        for (variable, id) in [("bos_token", tokenizer.bos_id()), ("eos_token", tokenizer.eos_id())] {
+            if let Some(text) = id.and_then(|id| tokenizer.token_text(id)) {
+                variables.insert(variable.to_owned(), text.into());
+            }
+        }
+        Ok(Self {
+            id: format!("{name}@{}", &hash[..12]),
+            variables,
+            model: Arc::new(Transformer::new(checkpoint)?),
+            tokenizer: Arc::new(tokenizer),
+            template,
+            stop_tokens,
+        })
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<Device, RunError> {
+    Ok(Device::new_cuda(0)?)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Result<Device, RunError> {
+    Err(RunError::NoCuda)
+}
+
+fn from_metadata(path: &Path, metadata: &Metadata) -> Result<(Tokenizer, String), RunError> {
+    let tokenizer = Tokenizer::from_gguf(metadata)?;
+    let source = metadata.get("tokenizer.chat_template").and_then(|v| v.to_string().ok());
+    let source = source.ok_or_else(|| no_template(path))?;
+    Ok((tokenizer, source.clone()))
+}
+
+fn from_directory(path: &Path) -> Result<(Tokenizer, String), RunError> {
+    let tokenizer = Tokenizer::from_file(&path.join("tokenizer.json"))?;
+    let file = path.join("chat_template.jinja");
+    let source = if file.exists() {
+        std::fs::read_to_string(&file).map_err(|source| RunError::Io { path: file, source })?
+    } else {
+        let file = path.join("tokenizer_config.json");
+        let text = std::fs::read_to_string(&file)
+            .map_err(|source| RunError::Io { path: file.clone(), source })?;
+        let config: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|e| RunError::ModelPart { path: file, reason: e.to_string() })?;
+        config["chat_template"].as_str().ok_or_else(|| no_template(path))?.to_owned()
+    };
+    Ok((tokenizer, source))
+}
+
+fn no_template(path: &Path) -> RunError {
+    RunError::ModelPart {
+        path: path.to_owned(),
+        reason: "it has no chat template; an instruction-tuned model is needed".into(),
+    }
+}
+
+/// blake3 of a file, or of a directory's weight files and configuration.
+fn hash(path: &Path) -> Result<String, RunError> {
+    let mut hasher = blake3::Hasher::new();
+    if path.is_dir() {
+        let mut names: Vec<PathBuf> = std::fs::read_dir(path)
+            .map_err(|source| RunError::Io { path: path.to_owned(), source })?
+            .filter_map(|entry| entry.ok().map(|e| e.path()))
+            .filter(|p| p.extension().is_some_and(|e| e == "safetensors" || e == "json"))
+            .collect();
+        names.sort();
+        for name in names {
+            hasher.update(name.file_name().unwrap_or_default().as_encoded_bytes());
+            feed(&mut hasher, &name)?;
+        }
+    } else {
+        feed(&mut hasher, path)?;
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn feed(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), RunError> {
+    let io = |source| RunError::Io { path: path.to_owned(), source };
+    let mut file = std::fs::File::open(path).map_err(io)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buffer).map_err(io)?;
+        if read == 0 {
+            return Ok(());
+        }
+        hasher.update(&buffer[..read]);
+    }
+}

@@ -1,0 +1,180 @@
+//! The command line. Data goes to stdout, everything else to stderr; `docs/exit-codes.md` lists the
+//! exit codes.
+
+mod doctor;
+mod environment;
+mod inspect;
+mod plan;
+mod progress;
+mod run;
+mod table;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::error::RunError;
+
+/// Co-evolve an agent's harness and its model, in rounds.
+///
+/// `coharness run` alternates a loop over harness patches (roll out, diagnose failures, propose, accept
+/// what is measured to help) and a loop over weights (fine-tune on verified trajectories). Everything
+/// is kept in the run's directory: give the same command again to go on after any interruption.
+#[derive(Debug, Parser)]
+#[command(name = "coharness", version, max_term_width = 100)]
+struct Cli {
+    /// Where runs are kept.
+    #[arg(long, global = true, env = "COHARNESS_DIR", default_value = ".coharness/runs", value_name = "DIR")]
+    dir: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a run, or go on with it if it was interrupted.
+    Run(run::RunArgs),
+    /// Go on with an interrupted run under the configuration it was started with.
+    Resume(run::ResumeArgs),
+    /// Show where runs stand.
+    Status(inspect::StatusArgs),
+    /// Show what a run measured: the table, the 2×2, every decision.
+    Report(inspect::ReportArgs),
+    /// List the harness versions of a run, and what was rejected.
+    History(inspect::HistoryArgs),
+    /// Show one harness version: how it came about, and its files.
+    Show(inspect::ShowArgs),
+    /// Show which fields differ between two harness versions.
+    Diff(inspect::DiffArgs),
+    /// Make an earlier harness version current again, as a new version.
+    Rollback(inspect::RollbackArgs),
+    /// Check this machine: sandbox, Python, model.
+    Doctor(doctor::DoctorArgs),
+    /// Print the JSON Schema of the configuration or of a harness.
+    Schema {
+        /// Which one.
+        #[arg(value_enum, default_value = "config")]
+        of: SchemaOf,
+    },
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum SchemaOf {
+    /// The run's configuration.
+    Config,
+    /// The harness document.
+    Harness,
+}
+
+/// Which run a command is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunName {
+    /// The run; without it, the one that was active last.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
+}
+
+/// The binary: parse, do, explain failures.
+pub fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    // The sandbox re-executes this program; that must come before threads or anything else.
+    if arguments.get(1).map(|a| a.as_os_str()) == Some(OsStr::new(sandbox::helper::ARGUMENT)) {
+        return sandbox::helper::main(arguments.into_iter().skip(2));
+    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap prints help to stdout and errors to stderr.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    start_log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("error: cannot start the runtime: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(dispatch(cli)) {
+        Ok(code) => code,
+        Err(error) => explain(&error),
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
+    let root = cli.dir;
+    match cli.command {
+        Command::Run(args) => run::run(&root, args).await,
+        Command::Resume(args) => run::resume(&root, args).await,
+        Command::Status(args) => inspect::status(&root, args).await,
+        Command::Report(args) => inspect::report(&root, args).await,
+        Command::History(args) => inspect::history(&root, args),
+        Command::Show(args) => inspect::show(&root, args),
+        Command::Diff(args) => inspect::diff(&root, args),
+        Command::Rollback(args) => inspect::rollback(&root, args).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
+        Command::Schema { of } => {
+            let schema = match of {
+                SchemaOf::Config => crate::config::json_schema(),
+                SchemaOf::Harness => harness::json_schema(),
+            };
+            print(&format!("{schema:#}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "coharness", &mut script);
+            print(String::from_utf8_lossy(&script).trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// `COHARNESS_LOG=debug` and the like turn on diagnostics on stderr.
+fn start_log() {
+    if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("COHARNESS_LOG") {
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+}
+
+/// Print an error with its causes and what to do about it; returns the exit code.
+fn explain(error: &RunError) -> ExitCode {
+    let mut text = format!("error: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = next.source();
+    }
+    say(&text);
+    if let Some(hint) = error.hint() {
+        say(&format!("hint: {hint}"));
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// A line of data.
+fn print(text: &str) {
+    use std::io::Write;
+    // A reader that closed the pipe early has what it wanted.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// A line for the person.
+fn say(text: &str) {
+    use std::io::Write;
+    // Nothing can be done about a closed stderr.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,0 +1,119 @@
+//! `coharness run --dry-run`: what a run would do, and what would keep it from doing it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::{environment, print, say};
+use crate::base_model::locate;
+use crate::config::{Config, Loaded, PolicyConfig};
+use crate::error::RunError;
+use crate::serving;
+use crate::splits::Splits;
+use crate::workshop::{read_harness, run_name};
+
+/// Print the plan; problems go to stderr and make the exit code that of the first.
+pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, RunError> {
+    let environment = environment::read()?;
+    let config = &loaded.config;
+    let harness = read_harness(loaded)?;
+    let mut problems: Vec<RunError> = Vec::new();
+    let tasks = match Splits::read(loaded) {
+        Ok(splits) => format!("{} problems", splits.available),
+        Err(error) => {
+            problems.push(error.into());
+            "not readable, see below".into()
+        }
+    };
+    let sizes = config.tasks.splits;
+    let found = locate(loaded, &environment.cache);
+    let mut lines = vec![
+        format!("run        {} in {}", run_name(&config.run), root.join(run_name(&config.run)).display()),
+        format!("tasks      {} ({tasks}): {} evolve, {} gate, {} sealed test", config.tasks.path, sizes.evolve, sizes.gate, sizes.test),
+        format!("harness    {} ({}), id {}", config.harness, harness.name, harness.id()),
+        format!("budget     {} tokens and {} s a problem", config.budget.tokens_per_problem, config.budget.seconds_per_problem),
+    ];
+    match &config.policy {
+        PolicyConfig::Local => lines.push(format!("policy     local: {} decoded in this process", found.path.display())),
+        PolicyConfig::Openai { base_url, model, api_key_env, .. } => {
+            let key = api_key_env.as_ref().map_or("no key".into(), |name| format!("key from {name}"));
+            lines.push(format!("policy     {model} at {base_url}: POST {}/chat/completions, {key}", base_url.trim_end_matches('/')));
+            if let Err(error) = check_server(base_url, model, api_key_env.as_deref(), environment.key).await {
+                problems.push(error);
+            }
+        }
+    }
+    let needs_weights = matches!(config.policy, PolicyConfig::Local) || serving::trains(config);
+    if needs_weights {
+        lines.push(format!("weights    {}", found.path.display()));
+        if !found.path.exists() {
+            problems.push(RunError::NoModel { path: found.path.clone(), is_known: found.known.is_some() });
+        }
+    }
+    lines.push(String::new());
+    lines.extend(steps(config));
+    print(&lines.join("\n"));
+    let Some(first) = problems.first() else { return Ok(ExitCode::SUCCESS) };
+    let code = first.exit_code();
+    say("");
+    say("the run would stop:");
+    for problem in &problems {
+        say(&format!("  error: {problem}"));
+        if let Some(hint) = problem.hint() {
+            say(&format!("  hint: {hint}"));
+        }
+    }
+    Ok(ExitCode::from(code))
+}
+
+async fn check_server(
+    base_url: &str,
+    model: &str,
+    api_key_env: Option<&str>,
+    key: fn(&str) -> Option<String>,
+) -> Result<(), RunError> {
+    let key = match api_key_env {
+        Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey { name: name.to_owned() })?),
+        None => None,
+    };
+    let served = serving::models(base_url, key.as_deref()).await?;
+    if served.iter().any(|name| name == model) {
+        return Ok(());
+    }
+    let reason = format!("does not serve {model}; it serves: {}", served.join(", "));
+    Err(RunError::Server { url: base_url.to_owned(), reason })
+}
+
+/// Rollouts and steps of each part, with upper bounds where measurements decide.
+fn steps(config: &Config) -> Vec<String> {
+    let Config { run, tasks, harness_loop: patches, model_loop: weights, .. } = config;
+    let stages = patches.gate.stages();
+    // Both sides of a stage, each filled by repeated samples at most.
+    let stage = (2 * patches.gate_tasks).min(4 * tasks.splits.gate);
+    let diagnose = patches.diagnose_tasks.min(tasks.splits.evolve);
+    let first = stage * (1 + patches.candidates);
+    let more = stage * 2 * (stages - 1);
+    let mut lines = vec![
+        format!("baseline   {} rollouts on the sealed test", tasks.splits.test),
+        format!("each of {} rounds:", run.rounds),
+        format!("  harness loop, up to {} cycles, gate mode {}:", patches.iterations, patches.gate.name()),
+        format!("    diagnose   {diagnose} rollouts on evolve problems, rules critic"),
+        format!("    classify   {} rollouts on gate problems, once a version", tasks.splits.gate),
+        format!("    decide     up to {first} rollouts for {} candidates and the incumbent, {more} more to confirm one", patches.candidates),
+    ];
+    if serving::trains(config) {
+        let gather = weights.gather_tasks.min(tasks.splits.evolve) * weights.samples as usize;
+        let sft = &weights.sft;
+        lines.push("  model loop:".into());
+        lines.push(format!("    gather     {gather} rollouts on evolve problems"));
+        lines.push(format!(
+            "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}",
+            sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
+        ));
+        lines.push(format!("    decide     up to {} rollouts for old and new weights", 2 * stage * stages));
+    } else {
+        lines.push("  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into());
+    }
+    lines.push(format!("  test       {} rollouts on the sealed test", tasks.splits.test));
+    lines.push(format!("2×2        {} more rollouts on the sealed test", 2 * tasks.splits.test));
+    lines
+}

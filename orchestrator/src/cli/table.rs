@@ -1,0 +1,94 @@
+//! Tables for the terminal.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::gate::evidence::PassRate;
+use crate::report::Report;
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn percent(value: f64) -> String {
+    format!("{:.1}%", 100.0 * value)
+}
+
+fn cell(rate: Option<PassRate>) -> String {
+    match rate {
+        Some(rate) => format!("{} [{:.1}, {:.1}]", percent(rate.pass_at_1), 100.0 * rate.ci95[0], 100.0 * rate.ci95[1]),
+        None => "not yet".into(),
+    }
+}
+
+/// The whole report as text.
+pub(crate) fn report(report: &Report) -> String {
+    let mut out = String::new();
+    let n = report.test.baseline.map_or(0, |b| b.n);
+    let mut rows = table(&["sealed test", "pass@1", "95% interval", "solved", "harness", "weights"]);
+    let mut add = |label: String, rate: PassRate, version: &str, policy: &str| {
+        rows.add_row([
+            label,
+            percent(rate.pass_at_1),
+            format!("{:.1} to {:.1}", 100.0 * rate.ci95[0], 100.0 * rate.ci95[1]),
+            format!("{} of {}", rate.correct, rate.n),
+            version.to_owned(),
+            weights(policy),
+        ]);
+    };
+    if let Some(baseline) = report.test.baseline {
+        add("baseline".into(), baseline, "v1", "");
+    }
+    for round in &report.test.rounds {
+        let crate::report::RoundCell { pass_at_1, ci95, correct, n, .. } = *round;
+        let rate = PassRate { pass_at_1, ci95, correct, n };
+        add(format!("round {}", round.round), rate, &round.version, &round.policy);
+    }
+    out.push_str(&format!("run {}{}\n\n", report.run, if report.is_finished { "" } else { " (not finished)" }));
+    out.push_str(&format!("{rows}\n\n"));
+    let mut matrix = table(&["pass@1, same problems", "old harness", "new harness"]);
+    let m = &report.matrix;
+    matrix.add_row(["old weights".into(), cell(m.old_weights_old_harness), cell(m.old_weights_new_harness)]);
+    matrix.add_row(["new weights".into(), cell(m.new_weights_old_harness), cell(m.new_weights_new_harness)]);
+    out.push_str(&format!("{matrix}\n\n"));
+    out.push_str(&format!(
+        "patches: {} accepted, {} rejected; weight updates: {} accepted, {} rejected\n",
+        report.patches.accepted, report.patches.rejected, report.weights.accepted, report.weights.rejected
+    ));
+    out.push_str(&format!(
+        "{} rollouts, {} generated tokens, {} of running; one greedy or sampled attempt a problem, {n} problems",
+        report.rollouts,
+        report.generated_tokens,
+        duration(report.wall_s)
+    ));
+    out
+}
+
+/// `base`, or the adapter's short id.
+fn weights(policy: &str) -> String {
+    policy.rsplit_once('+').map_or_else(|| "base".to_owned(), |(_, adapter)| adapter.chars().take(8).collect())
+}
+
+/// Seconds as `1 h 02 min` or `3 min 20 s`.
+pub(crate) fn duration(seconds: i64) -> String {
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest} s"),
+        (0, _) => format!("{minutes} min {rest:02} s"),
+        _ => format!("{hours} h {minutes:02} min"),
+    }
+}
+
+/// Rows under a header, for `history` and `status`.
+pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    table.to_string()
+}

@@ -1,0 +1,482 @@
+//! The run's configuration: what a person writes, checked and resolved.
+//!
+//! Precedence, lowest first: the defaults below, the file, `--set path=value`, the flags that name a
+//! field (`--rounds`). Relative paths are relative to the file they stand in.
+
+use std::path::{Path, PathBuf};
+
+use model::adapter::{AdapterConfig, Projection};
+use rollout::task::Columns;
+use rollout::verifier::VerifierKind;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trainer::{AdamWOptions, Schedule, TrainOptions};
+
+use crate::builtin;
+
+/// Why a configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No such file, here, in `configs/` or built in.
+    #[error("no configuration {name}: looked for {}, and the built-in ones are {}", looked.join(", "), builtin::CONFIGS.map(|c| c.0).join(", "))]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// Where it was looked for.
+        looked: Vec<String>,
+    },
+    /// The file could not be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The file is not a configuration.
+    #[error("{path}:{line}:{column}: {reason}")]
+    Syntax {
+        /// The file.
+        path: String,
+        /// Line, from 1.
+        line: u64,
+        /// Column, from 1.
+        column: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// An override on the command line does not fit.
+    #[error("--set {setting}: {reason}")]
+    Override {
+        /// The override.
+        setting: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value is out of range or two values don't fit together.
+    #[error("{path}: {field}: {reason}")]
+    Invalid {
+        /// The file.
+        path: String,
+        /// The field.
+        field: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Name, seed and length of the run.
+    pub run: RunConfig,
+    /// θ: where the base model is.
+    pub model: ModelSource,
+    /// Who answers during rollouts: the local engine or a server.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// The problems and how they are split.
+    pub tasks: TaskConfig,
+    /// The starting harness: a folder, or `naive`.
+    pub harness: String,
+    /// What one problem may cost; equal for everything that is compared.
+    pub budget: BudgetConfig,
+    /// The loop over harness patches.
+    #[serde(default)]
+    pub harness_loop: HarnessLoopConfig,
+    /// The loop over weights.
+    #[serde(default)]
+    pub model_loop: ModelLoopConfig,
+}
+
+/// Name, seed and length of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Name; the run's directory is `<name>-seed<seed>`.
+    pub name: String,
+    /// Everything random in the run follows from it.
+    #[serde(default)]
+    pub seed: u64,
+    /// Rounds of harness loop and model loop.
+    #[serde(default = "two")]
+    pub rounds: u32,
+}
+
+fn two() -> u32 {
+    2
+}
+
+/// Where the base model is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSource {
+    /// A `.gguf` file, a Hugging Face directory, or a known name (`SmolLM2-135M-Instruct`).
+    pub path: String,
+}
+
+/// Who answers during rollouts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum PolicyConfig {
+    /// The base model and its adapters in this process.
+    #[default]
+    Local,
+    /// An OpenAI-compatible server (vLLM, SGLang, llama.cpp, mistral.rs).
+    Openai {
+        /// Up to and including `/v1`.
+        base_url: String,
+        /// Model name the server knows.
+        model: String,
+        /// Environment variable with the key, where the server wants one.
+        #[serde(default)]
+        api_key_env: Option<String>,
+        /// How new weights reach the server.
+        #[serde(default)]
+        adapters: AdapterDelivery,
+    },
+}
+
+/// How trained adapters reach a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdapterDelivery {
+    /// They don't: the model loop is left out.
+    #[default]
+    None,
+    /// `POST /v1/load_lora_adapter`, as vLLM serves it with runtime LoRA updating on.
+    Vllm,
+}
+
+/// The problems.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskConfig {
+    /// JSONL file, relative to the configuration, or a built-in name (`arithmetic`).
+    pub path: String,
+    /// More files to read after it.
+    #[serde(default)]
+    pub also: Vec<String>,
+    /// Names of the columns.
+    #[serde(default)]
+    #[schemars(with = "Value")]
+    pub columns: Columns,
+    /// How answers are compared.
+    #[schemars(with = "Value")]
+    pub verifier: VerifierKind,
+    /// Sizes of the disjoint sets.
+    pub splits: SplitConfig,
+}
+
+/// Sizes of the disjoint sets; problems beyond their sum are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SplitConfig {
+    /// Problems that critic and trainer see.
+    pub evolve: usize,
+    /// Problems the gate decides on; neither critic nor trainer reads them.
+    pub gate: usize,
+    /// Problems scored for reports only.
+    pub test: usize,
+}
+
+/// What one problem may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetConfig {
+    /// Generated tokens over all turns.
+    pub tokens_per_problem: u64,
+    /// Seconds over all turns.
+    pub seconds_per_problem: u64,
+    /// Seconds for the whole run, rests not counted; none means no limit.
+    #[serde(default)]
+    pub run_seconds: Option<u64>,
+}
+
+/// How patches are accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateMode {
+    /// δ_in > 0 and δ_out ≥ 0 on fresh paired rollouts, once.
+    Paper,
+    /// The same, and again on other tasks with other seeds.
+    #[default]
+    Confirmed,
+}
+
+/// The loop over harness patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HarnessLoopConfig {
+    /// Diagnose-propose-decide cycles of one round.
+    pub iterations: u32,
+    /// Evolve problems rolled out for diagnosis in each cycle.
+    pub diagnose_tasks: usize,
+    /// Candidate patches measured in each cycle.
+    pub candidates: usize,
+    /// How they are accepted.
+    pub gate: GateMode,
+    /// Gate problems of each side (failed before, solved before) in one stage.
+    pub gate_tasks: usize,
+}
+
+impl Default for HarnessLoopConfig {
+    fn default() -> Self {
+        Self { iterations: 4, diagnose_tasks: 48, candidates: 4, gate: GateMode::Confirmed, gate_tasks: 32 }
+    }
+}
+
+/// The loop over weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelLoopConfig {
+    /// Whether weights are trained at all.
+    pub is_enabled: bool,
+    /// Evolve problems rolled out for trajectories in each round.
+    pub gather_tasks: usize,
+    /// Rollouts of each.
+    pub samples: u32,
+    /// Fewer verified trajectories than this train nothing.
+    pub min_trajectories: usize,
+    /// Most trajectories of one problem.
+    pub max_per_task: usize,
+    /// Supervised fine-tuning.
+    pub sft: SftConfig,
+}
+
+impl Default for ModelLoopConfig {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            gather_tasks: 256,
+            samples: 1,
+            min_trajectories: 8,
+            max_per_task: 2,
+            sft: SftConfig::default(),
+        }
+    }
+}
+
+/// Supervised fine-tuning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SftConfig {
+    /// Where the base weights are trained: `cpu`, or `cuda` in a build with that feature.
+    pub device: DeviceKind,
+    /// Rank of the adapter.
+    pub rank: usize,
+    /// Its alpha; the update is scaled by alpha / rank.
+    pub alpha: usize,
+    /// Adapted projections.
+    #[schemars(with = "Vec<String>")]
+    pub targets: Vec<Projection>,
+    /// Passes over the trajectories.
+    pub epochs: usize,
+    /// Trajectories of one optimizer step.
+    pub batch: usize,
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Share of the steps spent warming up.
+    pub warmup_share: f64,
+    /// Shape of the rate after warm-up.
+    #[schemars(with = "String")]
+    pub schedule: Schedule,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Global norm gradients are clipped to.
+    pub max_gradient_norm: f64,
+    /// Longer trajectories are refused.
+    pub max_tokens: usize,
+    /// Steps between checkpoints.
+    pub checkpoint_steps: usize,
+}
+
+/// Where training runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// This machine's processor, in f32.
+    #[default]
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
+}
+
+impl Default for SftConfig {
+    fn default() -> Self {
+        Self {
+            device: DeviceKind::Cpu,
+            rank: 16,
+            alpha: 32,
+            targets: Projection::ALL.to_vec(),
+            epochs: 3,
+            batch: 8,
+            learning_rate: 5e-4,
+            warmup_share: 0.1,
+            schedule: Schedule::Cosine,
+            weight_decay: 0.0,
+            max_gradient_norm: 1.0,
+            max_tokens: 4096,
+            checkpoint_steps: 5,
+        }
+    }
+}
+
+impl SftConfig {
+    /// As the trainer takes it.
+    pub fn options(&self, seed: u64) -> TrainOptions {
+        TrainOptions {
+            adapter: AdapterConfig {
+                rank: self.rank,
+                alpha: self.alpha,
+                rank_stabilised: false,
+                targets: self.targets.clone(),
+            },
+            epochs: self.epochs,
+            batch: self.batch,
+            learning_rate: self.learning_rate,
+            warmup_share: self.warmup_share,
+            schedule: self.schedule,
+            max_gradient_norm: self.max_gradient_norm,
+            optimizer: AdamWOptions { weight_decay: self.weight_decay, ..AdamWOptions::default() },
+            seed,
+            checkpoint_steps: self.checkpoint_steps,
+        }
+    }
+}
+
+/// A configuration and where it came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// The file, as shown in messages.
+    pub origin: String,
+    /// Directory that relative paths start from; none for a built-in file.
+    pub base: Option<PathBuf>,
+}
+
+impl Loaded {
+    /// Find and read a configuration, apply `--set` overrides and `--rounds`, and check it.
+    ///
+    /// # Errors
+    /// When there is no such file, or a field is unknown, missing, or out of range.
+    pub fn read(name: &str, overrides: &[String], rounds: Option<u32>) -> Result<Self, ConfigError> {
+        let (text, origin, base) = find(name)?;
+        let mut config: Config = harness::yaml::from_str(&text).map_err(|e| ConfigError::Syntax {
+            path: origin.clone(),
+            line: e.line,
+            column: e.column,
+            reason: e.reason,
+        })?;
+        for setting in overrides {
+            config = apply(&config, setting)?;
+        }
+        if let Some(rounds) = rounds {
+            config.run.rounds = rounds;
+        }
+        let loaded = Self { config, origin, base };
+        loaded.check()?;
+        Ok(loaded)
+    }
+
+    /// A path of the configuration, resolved.
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        match &self.base {
+            Some(base) if Path::new(path).is_relative() => base.join(path),
+            _ => PathBuf::from(path),
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let Config { run, tasks, budget, harness_loop, model_loop, .. } = &self.config;
+        let fail = |field: &'static str, reason: &str| {
+            Err(ConfigError::Invalid { path: self.origin.clone(), field, reason: reason.into() })
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_odd = run.name.starts_with(['.', '-']) || run.name.contains("..") || run.name.is_empty();
+        if is_odd || !run.name.chars().all(is_name) {
+            return fail("run.name", "a letter or digit, then letters, digits, '-', '_' and single '.' make a name");
+        }
+        if run.rounds == 0 {
+            return fail("run.rounds", "at least 1 round is needed");
+        }
+        if tasks.splits.evolve == 0 || tasks.splits.gate < 4 || tasks.splits.test == 0 {
+            return fail("tasks.splits", "evolve and test need at least 1 problem, gate at least 4");
+        }
+        if budget.tokens_per_problem == 0 || budget.seconds_per_problem == 0 {
+            return fail("budget", "a problem needs at least 1 token and 1 second");
+        }
+        if harness_loop.diagnose_tasks == 0 || harness_loop.gate_tasks < 2 {
+            return fail("harness_loop", "diagnose_tasks must be at least 1 and gate_tasks at least 2");
+        }
+        let sft = &model_loop.sft;
+        if sft.rank == 0 || sft.alpha == 0 || sft.batch == 0 || sft.epochs == 0 || sft.targets.is_empty() {
+            return fail("model_loop.sft", "rank, alpha, batch, epochs and targets must not be zero or empty");
+        }
+        if sft.device == DeviceKind::Cuda && self.config.policy == PolicyConfig::Local {
+            return fail("model_loop.sft.device", "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy");
+        }
+        let is_share = |v: f64| (0.0..=1.0).contains(&v);
+        if !(sft.learning_rate > 0.0 && sft.learning_rate < 1.0) || !is_share(sft.warmup_share) {
+            return fail("model_loop.sft", "learning_rate must lie between 0 and 1, warmup_share from 0 to 1");
+        }
+        if !(sft.max_gradient_norm > 0.0 && sft.weight_decay >= 0.0) {
+            return fail("model_loop.sft", "max_gradient_norm must be positive, weight_decay not negative");
+        }
+        Ok(())
+    }
+}
+
+/// Text, name for messages and base directory of a configuration.
+fn find(name: &str) -> Result<(String, String, Option<PathBuf>), ConfigError> {
+    let candidates = [PathBuf::from(name), Path::new("configs").join(name)];
+    for path in &candidates {
+        if path.is_file() {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+            let base = path.parent().filter(|p| !p.as_os_str().is_empty());
+            let base = base.unwrap_or(Path::new(".")).to_owned();
+            return Ok((text, path.display().to_string(), Some(base)));
+        }
+    }
+    if let Some((_, text)) = builtin::CONFIGS.iter().find(|(known, _)| *known == name) {
+        return Ok(((*text).to_owned(), format!("{name} (built in)"), None));
+    }
+    let looked = candidates.iter().map(|p| p.display().to_string()).collect();
+    Err(ConfigError::NotFound { name: name.to_owned(), looked })
+}
+
+/// One `path=value` override; the value is JSON, or a bare word that stands for itself.
+fn apply(config: &Config, setting: &str) -> Result<Config, ConfigError> {
+    let fail = |reason: String| ConfigError::Override { setting: setting.to_owned(), reason };
+    let Some((path, value)) = setting.split_once('=') else {
+        return Err(fail("expected path=value, as in run.seed=7".into()));
+    };
+    let value: Value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    let mut document = serde_json::to_value(config).map_err(|e| fail(e.to_string()))?;
+    let mut slot = &mut document;
+    for (depth, key) in path.split('.').enumerate() {
+        let known = match slot {
+            Value::Object(map) if map.contains_key(key) => None,
+            Value::Object(map) => Some(map.keys().cloned().collect::<Vec<_>>().join(", ")),
+            _ => Some(String::new()),
+        };
+        if let Some(known) = known {
+            let parent: Vec<&str> = path.split('.').take(depth).collect();
+            let place = if parent.is_empty() { "the configuration".into() } else { parent.join(".") };
+            return Err(fail(format!("{place} has no field {key}; it has: {known}")));
+        }
+        slot = &mut slot[key];
+    }
+    *slot = value;
+    serde_path_to_error::deserialize(document)
+        .map_err(|e| fail(format!("{}: {}", e.path(), e.inner())))
+}
+
+/// JSON Schema of the configuration, for editors.
+pub fn json_schema() -> Value {
+    schemars::schema_for!(Config).to_value()
+}

@@ -1,0 +1,227 @@
+//! Why a run stopped, and what a person can do about it.
+
+use std::path::PathBuf;
+
+use model::adapter::AdapterError;
+use model::chat_template::ChatTemplateError;
+use model::decode::EngineError;
+use model::tokenizer::TokenizerError;
+use model::weights::WeightsError;
+use registry::RegistryError;
+use rollout::policy::PolicyError;
+use sandbox::SandboxError;
+use trainer::{DatasetError, TrainError};
+
+use crate::config::ConfigError;
+use crate::splits::SplitError;
+use crate::stop::StopReason;
+use crate::store::StoreError;
+
+/// Anything that ends a run before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration can't be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The problems can't be used.
+    #[error(transparent)]
+    Splits(#[from] SplitError),
+    /// The starting harness can't be read.
+    #[error("harness: {path}: {reason}")]
+    Harness {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No model where the configuration says.
+    #[error("model.path: {path} does not exist")]
+    NoModel {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Whether it is a known model that `scripts/fetch-model` fetches.
+        is_known: bool,
+    },
+    /// A known model's file is not the published one.
+    #[error("{path} is damaged: its hash is not that of {name}")]
+    DamagedModel {
+        /// The file.
+        path: PathBuf,
+        /// The model.
+        name: &'static str,
+    },
+    /// The model has no usable tokenizer or chat template.
+    #[error("model {path}: {reason}")]
+    ModelPart {
+        /// The model.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// The weights can't be loaded.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The tokenizer can't be loaded.
+    #[error("model: the tokenizer can't be used")]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template can't be loaded.
+    #[error("model: the chat template can't be used")]
+    Template(#[from] ChatTemplateError),
+    /// The engine can't start.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// An adapter can't be read.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// The policy can't be set up.
+    #[error("policy: {0}")]
+    Policy(#[from] PolicyError),
+    /// The key's variable is not set.
+    #[error("policy.api_key_env: the environment has no {name}")]
+    NoKey {
+        /// The variable.
+        name: String,
+    },
+    /// The server can't be used.
+    #[error("policy.base_url: {url}: {reason}")]
+    Server {
+        /// Its address.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The sandbox can't start.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No trajectory can be trained on.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// Training failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// A tensor operation failed.
+    #[error("tensor operation failed")]
+    Tensor(#[from] candle_core::Error),
+    /// A file operation failed.
+    #[error("cannot access {path}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Rollouts fail for reasons that are not the policy's answers.
+    #[error("rollouts can't be finished: {reason}")]
+    Infrastructure {
+        /// What happened.
+        reason: String,
+    },
+    /// A worker panicked.
+    #[error("a worker failed: {reason}")]
+    Panic {
+        /// The panic.
+        reason: String,
+    },
+    /// There is a run of this name under another configuration.
+    #[error("{directory} holds a run with another configuration; it differs in {field}")]
+    OtherConfig {
+        /// The run's directory.
+        directory: PathBuf,
+        /// The first field that differs.
+        field: String,
+    },
+    /// Another process runs this run.
+    #[error("{directory} is in use by another coharness process")]
+    Busy {
+        /// The run's directory.
+        directory: PathBuf,
+    },
+    /// No such run.
+    #[error("no run {name} below {root}")]
+    NoRun {
+        /// What was asked for.
+        name: String,
+        /// Where runs are.
+        root: PathBuf,
+    },
+    /// A rollback in a run that would go on from another version.
+    #[error("run {name} is not finished; going on, it would build on the version it accepted last")]
+    Unfinished {
+        /// The run.
+        name: String,
+    },
+    /// Training on a device this build does not have.
+    #[error("model_loop.sft.device: this build has no CUDA support")]
+    NoCuda,
+    /// The run stopped in an orderly way and can go on.
+    #[error("stopped: {}", reason.describe())]
+    Stopped {
+        /// Why.
+        reason: StopReason,
+    },
+}
+
+impl RunError {
+    /// Exit code of the process; `docs/exit-codes.md` lists them.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Splits(_) | Self::Harness { .. } | Self::OtherConfig { .. } | Self::NoRun { .. } => 2,
+            Self::NoModel { .. }
+            | Self::DamagedModel { .. }
+            | Self::ModelPart { .. }
+            | Self::Weights(_)
+            | Self::Tokenizer(_)
+            | Self::Template(_)
+            | Self::NoKey { .. }
+            | Self::Server { .. }
+            | Self::NoCuda
+            | Self::Infrastructure { .. }
+            | Self::Sandbox(_)
+            | Self::Policy(_) => 3,
+            Self::Stopped { .. } | Self::Busy { .. } | Self::Unfinished { .. } => 4,
+            Self::Store(StoreError::Full) => 5,
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => 5,
+            _ => 1,
+        }
+    }
+
+    /// What to do about it, where that can be said.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoModel { is_known: true, .. } => {
+                "Run scripts/fetch-model, or set model.path to a .gguf file or a Hugging Face directory.".into()
+            }
+            Self::NoModel { .. } => {
+                "Set model.path to a .gguf file or a Hugging Face directory that exists on this machine.".into()
+            }
+            Self::DamagedModel { path, .. } => {
+                format!("Remove {} and run scripts/fetch-model again.", path.display())
+            }
+            Self::OtherConfig { .. } => {
+                "Give the new run another run.name or run.seed, or another --dir; or remove the directory.".into()
+            }
+            Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),
+            Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
+            Self::NoKey { name } => format!("Set {name} to the server's key."),
+            Self::Server { .. } | Self::Infrastructure { .. } => {
+                "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()
+            }
+            Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),
+            Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
+            Self::Stopped { reason: StopReason::File } => {
+                "Remove the file `stop`, then give the same command to go on.".into()
+            }
+            Self::Stopped { reason: StopReason::Time } => {
+                "The run can go on with a larger budget.run_seconds: the same command with --set budget.run_seconds=N.".into()
+            }
+            Self::Stopped { .. } => "Give the same command, or `coharness resume`, to go on.".into(),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! The decision to accept a patch or new weights.
+//!
+//! The paper's rule (Co-Harness, arXiv:2607.22688) is δ_in > 0 and δ_out ≥ 0: better on problems the
+//! incumbent failed, no worse on those it solved. Which problems these are is told by one earlier
+//! rollout of the incumbent; scoring a candidate against that same rollout would bias both deltas
+//! (from 0% one can only rise, from 100% only fall), so both arms are rolled out afresh, paired by
+//! problem and seed, under one budget. A single comparison accepts about a quarter of all changes
+//! that do nothing, since it only looks at signs; mode `confirmed` therefore asks for the same on
+//! other problems with other seeds.
+//!
+//! [`evidence`] counts and estimates, [`plan`] chooses problems and seeds, [`decide`] applies the rule.
+
+pub mod decide;
+pub mod evidence;
+pub mod plan;

@@ -1,0 +1,33 @@
+//! coharness: co-evolution of a harness and a model, in rounds (Co-Harness, arXiv:2607.22688).
+//!
+//! [`run::run`] is the entry: it takes a [`config::Loaded`] configuration and goes through rounds of
+//! harness loop and model loop, in a directory that a killed run goes on from.
+//!
+//! - [`config`], [`splits`], [`builtin`]: what is to be done, on which problems.
+//! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
+//!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
+//! - [`store`] is the journal, [`report`] what it says.
+//! - [`serving`] speaks to servers, [`observer`] and [`stop`] to whoever watches.
+//!
+//! The library prints nothing; [`cli`] is the binary.
+
+pub mod base_model;
+pub mod builtin;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod gate;
+pub mod harness_loop;
+pub mod model_loop;
+pub mod observer;
+pub mod report;
+pub mod rollouts;
+pub mod run;
+pub mod seed;
+pub mod serving;
+pub mod splits;
+pub mod stop;
+pub mod store;
+pub mod training_rows;
+pub mod workshop;

@@ -1,0 +1,251 @@
+//! The model loop: gather verified trajectories under the evolved harness, fine-tune, decide.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use registry::{AdapterId, ModelId, PairingRecord, RunId};
+use rollout::policy::Policy;
+use rollout::task::Split;
+use rollout::trajectory::Trajectory;
+use serde::{Deserialize, Serialize};
+use trainer::{Dataset, Progress, Row, StepReport, train};
+
+use crate::clock::unix_seconds;
+use crate::error::RunError;
+use crate::gate::decide::{Verdict, verdict};
+use crate::gate::plan::Trial;
+use crate::harness_loop::{Head, compare, draw, pooled, show};
+use crate::observer::{Notice, Phase};
+use crate::report::{TrainRow, WeightsRow, kind};
+use crate::serving;
+use crate::training_rows::{row_of_messages, rows, select};
+use crate::workshop::Workshop;
+
+/// Share of rows that may be refused before the whole set is.
+const MAX_REFUSED_SHARE: f64 = 0.2;
+
+/// Journal entry of a finished fine-tuning: the adapter with what it was trained on.
+#[derive(Serialize, Deserialize)]
+struct Trained {
+    adapter: String,
+}
+
+impl Workshop {
+    /// One round's model loop; returns the adapter the next round starts from.
+    ///
+    /// # Errors
+    /// When the run is to stop or a part fails; what was finished is stored.
+    pub async fn model_loop(
+        &self,
+        round: u32,
+        head: &Head,
+        current: Option<String>,
+    ) -> Result<Option<String>, RunError> {
+        let config = &self.loaded.config.model_loop;
+        if !config.is_enabled || !serving::trains(&self.loaded.config) {
+            self.line(format!("round {round}: the model loop is off"));
+            return Ok(current);
+        }
+        let policy = self.policy(current.as_deref()).await?;
+        let trajectories = self.gather(round, head, &policy).await?;
+        let chosen = select(&trajectories, config.max_per_task);
+        if chosen.len() < config.min_trajectories {
+            let reason = format!(
+                "{} verified trajectories, model_loop.min_trajectories is {}",
+                chosen.len(),
+                config.min_trajectories
+            );
+            self.line(format!("round {round}: no fine-tuning: {reason}"));
+            let row = TrainRow {
+                round,
+                adapter: None,
+                skipped: Some(reason),
+                trajectories: chosen.len(),
+                gathered: trajectories.len(),
+                steps: 0,
+                loss: None,
+                tokens: 0,
+                computed_tokens: 0,
+                wall_s: 0.0,
+            };
+            let key = self.key(kind::TRAIN, &[&round.to_string()]);
+            self.store.record_step(&key, kind::TRAIN, round, &row, unix_seconds()).await?;
+            return Ok(current);
+        }
+        let rows = self.rows(&chosen)?;
+        let candidate = self.fine_tune(round, rows, chosen.len(), trajectories.len()).await?;
+        let is_accepted = self.decide_weights(round, head, &policy, &candidate).await?;
+        Ok(if is_accepted { Some(candidate) } else { current })
+    }
+
+    /// Rollouts on evolve problems under the evolved harness.
+    async fn gather(
+        &self,
+        round: u32,
+        head: &Head,
+        policy: &Arc<dyn Policy>,
+    ) -> Result<Vec<Trajectory>, RunError> {
+        let config = &self.loaded.config.model_loop;
+        let seed = self.seed().derive("gather").derive(round);
+        let tasks = draw(&self.splits.evolve, config.gather_tasks, seed);
+        let trials: Vec<Trial> = (0..config.samples)
+            .flat_map(|sample| {
+                tasks.iter().map(move |trial| Trial {
+                    task: trial.task.clone(),
+                    seed: seed.derive(sample).derive(trial.task.content_hash().as_str()).value(),
+                })
+            })
+            .collect();
+        let title = format!("round {round} · gather under {}", head.name());
+        self.roll(&title, policy, &head.harness, Split::Evolve, &trials).await
+    }
+
+    fn rows(&self, chosen: &[&Trajectory]) -> Result<Vec<Row>, RunError> {
+        let base = self.require_base()?;
+        let mut all = Vec::new();
+        for trajectory in chosen {
+            let found = rows(trajectory, &base.stop_tokens);
+            if found.is_empty() {
+                all.extend(row_of_messages(base, trajectory)?);
+            } else {
+                all.extend(found);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Train, or take the finished training from the journal; returns the adapter's id.
+    async fn fine_tune(
+        &self,
+        round: u32,
+        rows: Vec<Row>,
+        trajectories: usize,
+        gathered: usize,
+    ) -> Result<String, RunError> {
+        let base = self.require_base()?;
+        let sft = &self.loaded.config.model_loop.sft;
+        let dataset = Dataset::new(rows, sft.max_tokens, MAX_REFUSED_SHARE)?;
+        for (id, reason) in dataset.refused() {
+            self.notice(Notice::Warning(format!("row {id} is left out of training: {reason}")));
+        }
+        let options = sft.options(self.seed().derive("train").derive(round).value());
+        let identity = format!("{options:?}");
+        let key = self.key(kind::TRAINED, &[&base.id, &dataset.hash(), &identity]);
+        if let Some(done) = self.store.step::<Trained>(&key).await? {
+            return Ok(done.adapter);
+        }
+        let directory = self.directory.join("training").join(format!("round-{round}"));
+        let order = dataset.order(options.batch, options.epochs, options.seed);
+        let total = order.len() as u64;
+        let tokens = order.iter().flatten().map(|row| dataset.rows()[*row].tokens.len() as u64).sum();
+        let title = format!("round {round} · fine-tune on {trajectories} trajectories");
+        self.notice(Notice::Began(Phase { title, total, unit: "steps" }));
+        let started = Instant::now();
+        let mut computed = 0;
+        let mut is_first = true;
+        let outcome = {
+            let report = |step: &StepReport| {
+                computed += step.computed_tokens as u64;
+                // The first report after a resume stands for all steps before it as well.
+                let by = if is_first { step.step as u64 } else { 1 };
+                is_first = false;
+                let figure = format!("loss {:.3}", step.loss);
+                self.notice(Notice::Advanced { by, tokens: step.tokens as u64, figure });
+                if self.stop.reason().is_some() { Progress::Stop } else { Progress::Continue }
+            };
+            // Training keeps every core busy for long; other tasks of the runtime go elsewhere.
+            tokio::task::block_in_place(|| {
+                train(&base.model, &base.id, None, &dataset, &options, &directory, report)
+            })?
+        };
+        self.notice(Notice::Ended { took: started.elapsed() });
+        for reason in &outcome.skipped_checkpoints {
+            self.notice(Notice::Warning(format!("checkpoint not used: {reason}")));
+        }
+        if !outcome.is_finished {
+            let reason = self.stop.reason().unwrap_or(crate::stop::StopReason::Signal);
+            return Err(RunError::Stopped { reason });
+        }
+        let (config, weights) = outcome.adapter.to_peft_files(&base.id)?;
+        let adapter = blake3::hash(&weights).to_hex()[..16].to_owned();
+        let files = [("adapter_config.json", config), ("adapter_model.safetensors", weights)];
+        trainer::checkpoint::write_directory(&self.adapter_directory(&adapter), &files)
+            .map_err(trainer::TrainError::from)?;
+        let row = TrainRow {
+            round,
+            adapter: Some(adapter.clone()),
+            skipped: None,
+            trajectories,
+            gathered,
+            steps: outcome.losses.len(),
+            loss: outcome.losses.first().copied().zip(outcome.losses.last().copied()),
+            tokens,
+            computed_tokens: computed,
+            wall_s: started.elapsed().as_secs_f64(),
+        };
+        let report_key = self.key(kind::TRAIN, &[&round.to_string()]);
+        self.store.record_step(&report_key, kind::TRAIN, round, &row, unix_seconds()).await?;
+        let done = Trained { adapter: adapter.clone() };
+        self.store.record_step(&key, kind::TRAINED, round, &done, unix_seconds()).await?;
+        Ok(adapter)
+    }
+
+    /// The gate for weights: both arms under the same harness.
+    async fn decide_weights(
+        &self,
+        round: u32,
+        head: &Head,
+        incumbent: &Arc<dyn Policy>,
+        adapter: &str,
+    ) -> Result<bool, RunError> {
+        let mode = self.loaded.config.harness_loop.gate;
+        let title = |what: &str| format!("round {round} · weights · {what}");
+        let plan = self.gate_plan(&title("classify"), incumbent, &head.harness, mode).await?;
+        let candidate = self.policy(Some(adapter)).await?;
+        let mut measured = Vec::new();
+        for (number, stage) in plan.iter().enumerate() {
+            let trials = stage.trials();
+            let what = |arm: &str| title(&format!("gate stage {}, {arm}", number + 1));
+            let old = self.roll(&what("old"), incumbent, &head.harness, Split::Gate, &trials).await?;
+            let new = self.roll(&what("new"), &candidate, &head.harness, Split::Gate, &trials).await?;
+            measured.push(compare(stage, &old, &new));
+            if !measured[number].holds() {
+                break;
+            }
+        }
+        let verdict = verdict(&measured, plan.len()).unwrap_or(Verdict::Deferred);
+        let (delta_in, delta_out) = pooled(&measured);
+        let figures = format!("δ_in {}, δ_out {}", show(&delta_in), show(&delta_out));
+        let is_accepted = verdict == Verdict::Accepted;
+        match &verdict {
+            Verdict::Rejected { stage, reason } => {
+                self.line(format!("  rejected weights {adapter} (stage {stage}: {reason}); the old ones stay"));
+            }
+            _ => self.line(format!("  accepted weights {adapter} ({figures})")),
+        }
+        if is_accepted {
+            let base = self.require_base()?;
+            let record = PairingRecord {
+                adapter: AdapterId::new(adapter)?,
+                run: RunId::new(self.run_name())?,
+                round,
+                model: ModelId::new(base.id.as_str())?,
+                gate_mode: mode.name().to_owned(),
+                delta_in: Some(crate::harness_loop::trailer(delta_in)),
+                delta_out: Some(crate::harness_loop::trailer(delta_out)),
+                unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),
+            };
+            self.with_registry(|registry| registry.pair_adapter(&head.version, &record))?;
+        }
+        let row = WeightsRow {
+            round,
+            adapter: adapter.to_owned(),
+            version: head.name(),
+            stages: measured,
+            verdict,
+        };
+        let key = self.key(kind::WEIGHTS, &[&round.to_string(), adapter]);
+        self.store.record_step(&key, kind::WEIGHTS, round, &row, unix_seconds()).await?;
+        Ok(is_accepted)
+    }
+}

@@ -1,0 +1,294 @@
+//! What a run measured, from its store alone: the table, the 2×2, and every decision.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gate::decide::{StageResult, Verdict};
+use crate::gate::evidence::PassRate;
+use crate::store::{SessionRow, Store, StoreError};
+
+/// Kinds of steps in the store.
+pub mod kind {
+    /// A diagnosis: clusters of failures.
+    pub const DIAGNOSE: &str = "diagnose";
+    /// A decision on a patch.
+    pub const PATCH: &str = "decide_patch";
+    /// A decision on weights.
+    pub const WEIGHTS: &str = "decide_weights";
+    /// A finished fine-tuning.
+    pub const TRAIN: &str = "train";
+    /// A cell of the table: weights × harness on the test split.
+    pub const EVALUATE: &str = "evaluate";
+    /// The adapter a finished fine-tuning gave, by data and options.
+    pub const TRAINED: &str = "trained";
+}
+
+/// A cluster of failures, as a diagnosis found it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterRow {
+    /// Root cause.
+    pub root_cause: String,
+    /// Dimension of the harness, or `none`.
+    pub harness_dim: String,
+    /// The rule that saw it.
+    pub rule: String,
+    /// Failed trajectories that show it.
+    pub trajectories: usize,
+}
+
+/// A finished diagnosis.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiagnoseRow {
+    /// Harness version that was diagnosed.
+    pub version: String,
+    /// Rollouts looked at.
+    pub rollouts: usize,
+    /// Those that failed.
+    pub failed: usize,
+    /// Records dropped because their quote was not in the trajectory.
+    pub dropped_records: usize,
+    /// What the failures have in common.
+    pub clusters: Vec<ClusterRow>,
+}
+
+/// A decision on a patch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PatchRow {
+    /// Round.
+    pub round: u32,
+    /// Cycle of the round, from 1.
+    pub iteration: u32,
+    /// Number of the candidate within the round.
+    pub candidate: u32,
+    /// Version it was to replace.
+    pub parent: String,
+    /// Version it became, if accepted.
+    pub version: Option<String>,
+    /// Dimension.
+    pub dimension: String,
+    /// What it changes.
+    pub summary: String,
+    /// Root cause it answers.
+    pub root_cause: String,
+    /// The patch operations.
+    pub ops: serde_json::Value,
+    /// What the stages measured.
+    pub stages: Vec<StageResult>,
+    /// The outcome.
+    pub verdict: Verdict,
+    /// Weights it was measured with.
+    pub policy: String,
+}
+
+/// A decision on weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WeightsRow {
+    /// Round.
+    pub round: u32,
+    /// The adapter.
+    pub adapter: String,
+    /// Harness version both arms ran under.
+    pub version: String,
+    /// What the stages measured.
+    pub stages: Vec<StageResult>,
+    /// The outcome.
+    pub verdict: Verdict,
+}
+
+/// A finished fine-tuning, or why there was none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainRow {
+    /// Round.
+    pub round: u32,
+    /// The adapter, if one was trained.
+    pub adapter: Option<String>,
+    /// Why there was none.
+    pub skipped: Option<String>,
+    /// Trajectories trained on.
+    pub trajectories: usize,
+    /// Rollouts they were chosen from.
+    pub gathered: usize,
+    /// Optimizer steps.
+    pub steps: usize,
+    /// Loss of the first and the last step.
+    pub loss: Option<(f64, f64)>,
+    /// Tokens of the rows, over all epochs.
+    pub tokens: u64,
+    /// Tokens computed after sharing prefixes.
+    pub computed_tokens: u64,
+    /// Wall time of the training steps, in seconds.
+    pub wall_s: f64,
+}
+
+/// A cell of the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluateRow {
+    /// `baseline`, `round 1`, …, or a cell of the 2×2 such as `old_weights_new_harness`.
+    pub label: String,
+    /// Harness version.
+    pub version: String,
+    /// Weights.
+    pub policy: String,
+    /// The result.
+    pub rate: PassRate,
+    /// How the rollouts ended.
+    pub exits: BTreeMap<String, u32>,
+    /// Mean generated tokens of a rollout.
+    pub mean_tokens: f64,
+}
+
+/// Accepted and rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Accepted.
+    pub accepted: u32,
+    /// Rejected by measurement.
+    pub rejected: u32,
+}
+
+/// A round in the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundCell {
+    /// The round.
+    pub round: u32,
+    /// Harness version at its end.
+    pub version: String,
+    /// Weights at its end.
+    pub policy: String,
+    /// Share of solved problems.
+    pub pass_at_1: f64,
+    /// 95% interval.
+    pub ci95: [f64; 2],
+    /// Solved problems.
+    pub correct: u32,
+    /// Problems.
+    pub n: u32,
+}
+
+/// Sealed-test results.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TestSection {
+    /// Starting weights under the starting harness.
+    pub baseline: Option<PassRate>,
+    /// After each round.
+    pub rounds: Vec<RoundCell>,
+}
+
+/// Weights × harness, each cell on the same problems.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// Starting weights, starting harness.
+    pub old_weights_old_harness: Option<PassRate>,
+    /// Starting weights, evolved harness.
+    pub old_weights_new_harness: Option<PassRate>,
+    /// Trained weights, starting harness.
+    pub new_weights_old_harness: Option<PassRate>,
+    /// Trained weights, evolved harness.
+    pub new_weights_new_harness: Option<PassRate>,
+}
+
+/// Everything a run measured. `docs/report.md` documents the JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Run name.
+    pub run: String,
+    /// Whether every round is done.
+    pub is_finished: bool,
+    /// Sealed-test results.
+    pub test: TestSection,
+    /// The 2×2.
+    pub matrix: Matrix,
+    /// Patches.
+    pub patches: Tally,
+    /// Weight updates.
+    pub weights: Tally,
+    /// Seconds of running, rests between sessions not counted.
+    pub wall_s: i64,
+    /// Rollouts made.
+    pub rollouts: i64,
+    /// Tokens generated.
+    pub generated_tokens: i64,
+    /// Diagnoses in order.
+    pub diagnoses: Vec<DiagnoseRow>,
+    /// Patch decisions in order.
+    pub patch_decisions: Vec<PatchRow>,
+    /// Weight decisions in order.
+    pub weight_decisions: Vec<WeightsRow>,
+    /// Fine-tunings in order.
+    pub trainings: Vec<TrainRow>,
+}
+
+impl Report {
+    /// Read everything from the store.
+    ///
+    /// # Errors
+    /// When the database fails or a record can't be read.
+    pub async fn read(store: &Store) -> Result<Self, StoreError> {
+        let run = store.run().await?;
+        let patch_decisions: Vec<PatchRow> = rows(store, kind::PATCH).await?;
+        let weight_decisions: Vec<WeightsRow> = rows(store, kind::WEIGHTS).await?;
+        let cells: Vec<EvaluateRow> = rows(store, kind::EVALUATE).await?;
+        let totals = store.totals().await?;
+        let tally = |verdicts: &mut dyn Iterator<Item = &Verdict>| {
+            let mut tally = Tally::default();
+            for verdict in verdicts {
+                match verdict {
+                    Verdict::Accepted => tally.accepted += 1,
+                    Verdict::Rejected { .. } => tally.rejected += 1,
+                    Verdict::Deferred => {}
+                }
+            }
+            tally
+        };
+        let cell = |label: &str| cells.iter().rev().find(|c| c.label == label).map(|c| c.rate);
+        let baseline = cell("baseline");
+        let rounds: Vec<RoundCell> = cells.iter().filter_map(round_cell).collect();
+        let last = rounds.last().map(|r| PassRate {
+            pass_at_1: r.pass_at_1,
+            ci95: r.ci95,
+            correct: r.correct,
+            n: r.n,
+        });
+        let is_finished = run.as_ref().is_some_and(|r| r.finished_at.is_some());
+        Ok(Self {
+            run: run.map(|r| r.name).unwrap_or_default(),
+            is_finished,
+            matrix: Matrix {
+                old_weights_old_harness: baseline,
+                old_weights_new_harness: cell("old_weights_new_harness"),
+                new_weights_old_harness: cell("new_weights_old_harness"),
+                new_weights_new_harness: if is_finished { last } else { None },
+            },
+            test: TestSection { baseline, rounds },
+            patches: tally(&mut patch_decisions.iter().map(|p| &p.verdict)),
+            weights: tally(&mut weight_decisions.iter().map(|w| &w.verdict)),
+            wall_s: wall_seconds(&store.sessions().await?),
+            rollouts: totals.rollouts,
+            generated_tokens: totals.completion_tokens,
+            diagnoses: rows(store, kind::DIAGNOSE).await?,
+            patch_decisions,
+            weight_decisions,
+            trainings: rows(store, kind::TRAIN).await?,
+        })
+    }
+}
+
+fn round_cell(row: &EvaluateRow) -> Option<RoundCell> {
+    let round = row.label.strip_prefix("round ")?.parse().ok()?;
+    let PassRate { pass_at_1, ci95, correct, n } = row.rate;
+    let (version, policy) = (row.version.clone(), row.policy.clone());
+    Some(RoundCell { round, version, policy, pass_at_1, ci95, correct, n })
+}
+
+async fn rows<T: serde::de::DeserializeOwned>(store: &Store, kind: &str) -> Result<Vec<T>, StoreError> {
+    let parse = |row: crate::store::StepRow| {
+        serde_json::from_str(&row.output).map_err(|source| StoreError::Record { key: row.key, source })
+    };
+    store.steps(kind).await?.into_iter().map(parse).collect()
+}
+
+/// Seconds of running over all sessions.
+pub fn wall_seconds(sessions: &[SessionRow]) -> i64 {
+    sessions.iter().map(|s| (s.ended_at.unwrap_or(s.seen_at) - s.started_at).max(0)).sum()
+}

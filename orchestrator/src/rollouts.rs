@@ -1,0 +1,162 @@
+//! Rolling out many trials at once, each at most once ever.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use harness::Harness;
+use rollout::agent::{Agent, rollout};
+use rollout::policy::Policy;
+use rollout::task::Split;
+use rollout::trajectory::{ExitReason, RolloutId, RolloutKey, Trajectory};
+use tokio::task::JoinSet;
+
+use crate::error::RunError;
+use crate::gate::plan::Trial;
+use crate::observer::{Notice, Phase};
+use crate::workshop::Workshop;
+
+/// Attempts at a rollout that infrastructure kept from finishing.
+const ATTEMPTS: u32 = 3;
+
+impl Workshop {
+    /// Trajectories of `trials` under one harness and policy, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::roll_arms`].
+    pub async fn roll(
+        &self,
+        title: &str,
+        policy: &Arc<dyn Policy>,
+        harness: &Arc<Harness>,
+        split: Split,
+        trials: &[Trial],
+    ) -> Result<Vec<Trajectory>, RunError> {
+        let arms = self.roll_arms(title, policy, std::slice::from_ref(harness), split, trials).await?;
+        Ok(arms.into_iter().flatten().collect())
+    }
+
+    /// Trajectories of the same `trials` under several harnesses, one list each. Those in the
+    /// journal are taken from it; the rest run `parallel_rollouts` at a time, problem by problem
+    /// over all harnesses, and are stored as they finish.
+    ///
+    /// # Errors
+    /// When the run is to stop, a rollout fails for reasons other than the policy's answers, or the
+    /// store fails. Finished rollouts are stored in every case.
+    pub async fn roll_arms(
+        &self,
+        title: &str,
+        policy: &Arc<dyn Policy>,
+        harnesses: &[Arc<Harness>],
+        split: Split,
+        trials: &[Trial],
+    ) -> Result<Vec<Vec<Trajectory>>, RunError> {
+        let started = Instant::now();
+        let total = (trials.len() * harnesses.len()) as u64;
+        self.notice(Notice::Began(Phase { title: title.to_owned(), total, unit: "rollouts" }));
+        let agents: Vec<Agent> = harnesses.iter().map(|harness| self.agent(policy, harness)).collect();
+        let jobs: Vec<(&Agent, &Trial)> =
+            trials.iter().flat_map(|trial| agents.iter().map(move |agent| (agent, trial))).collect();
+        let mut found: Vec<Option<Trajectory>> = Vec::with_capacity(jobs.len());
+        let mut tally = Tally::default();
+        let mut missing = Vec::new();
+        for (index, (agent, trial)) in jobs.iter().enumerate() {
+            let stored = self.store.trajectory(&self.rollout_id(agent, trial)).await?;
+            match &stored {
+                Some(trajectory) => self.advanced(&mut tally, trajectory, 0),
+                None => missing.push(index),
+            }
+            found.push(stored);
+        }
+        let mut running = JoinSet::new();
+        let mut queue = missing.into_iter();
+        let parallel = harnesses.iter().map(|h| h.middleware.runtime.parallel_rollouts).max();
+        let limit = parallel.unwrap_or(1).max(1) as usize;
+        let mut failure = None;
+        loop {
+            while failure.is_none() && running.len() < limit {
+                if let Some(reason) = self.stop.reason() {
+                    failure = Some(RunError::Stopped { reason });
+                    break;
+                }
+                let Some(index) = queue.next() else { break };
+                let (agent, trial) = (jobs[index].0.clone(), jobs[index].1.clone());
+                running.spawn(async move { (index, attempt(&agent, &trial, split).await) });
+            }
+            // After a failure, what is in flight is still finished and stored.
+            let Some(done) = running.join_next().await else { break };
+            let (index, trajectory) = done.map_err(|e| RunError::Panic { reason: e.to_string() })?;
+            if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
+                let reason = reason.clone();
+                failure.get_or_insert(RunError::Infrastructure { reason });
+                continue;
+            }
+            if let Err(error) = self.store.record_trajectory(&trajectory).await {
+                failure.get_or_insert(error.into());
+                continue;
+            }
+            self.advanced(&mut tally, &trajectory, trajectory.usage.completion_tokens);
+            found[index] = Some(trajectory);
+        }
+        self.notice(Notice::Ended { took: started.elapsed() });
+        match failure {
+            Some(failure) => Err(failure),
+            None => {
+                let mut arms: Vec<Vec<Trajectory>> = harnesses.iter().map(|_| Vec::new()).collect();
+                for (index, trajectory) in found.into_iter().flatten().enumerate() {
+                    arms[index % harnesses.len()].push(trajectory);
+                }
+                Ok(arms)
+            }
+        }
+    }
+
+    fn agent(&self, policy: &Arc<dyn Policy>, harness: &Arc<Harness>) -> Agent {
+        Agent {
+            harness: Arc::clone(harness),
+            policy: Arc::clone(policy),
+            sandbox: self.sandbox.clone(),
+            verifier: Arc::clone(&self.verifier),
+            budget: self.budget(),
+            sandbox_level: self.sandbox_level.clone(),
+        }
+    }
+
+    fn advanced(&self, tally: &mut Tally, trajectory: &Trajectory, tokens: u64) {
+        tally.done += 1;
+        tally.correct += u32::from(trajectory.verdict.correct);
+        let figure = format!("{}/{} solved", tally.correct, tally.done);
+        self.notice(Notice::Advanced { by: 1, tokens, figure });
+    }
+
+    fn rollout_id(&self, agent: &Agent, trial: &Trial) -> RolloutId {
+        RolloutId::of(&RolloutKey {
+            policy: agent.policy.id(),
+            harness: &agent.harness.id(),
+            task_hash: &trial.task.content_hash(),
+            seed: trial.seed,
+            budget: &agent.budget,
+            sandbox_level: &agent.sandbox_level,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    done: u32,
+    correct: u32,
+}
+
+/// Roll out, again after a fault that may pass.
+async fn attempt(agent: &Agent, trial: &Trial, split: Split) -> Trajectory {
+    let mut number = 1;
+    loop {
+        let trajectory = rollout(agent, &trial.task, split, trial.seed).await;
+        match &trajectory.exit {
+            ExitReason::Infrastructure { is_retryable: true, .. } if number < ATTEMPTS => {
+                tokio::time::sleep(Duration::from_secs(1 << number)).await;
+                number += 1;
+            }
+            _ => return trajectory,
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A whole run: rounds of harness loop and model loop, the sealed test, the end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::HarnessId;
+use registry::{Provenance, Registry, RunId};
+use rollout::policy::Policy;
+use rollout::task::Split;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::unix_seconds;
+use crate::config::{Config, Loaded};
+use crate::error::RunError;
+use crate::gate::evidence::PassRate;
+use crate::harness_loop::{Head, draw};
+use crate::observer::Observer;
+use crate::report::{EvaluateRow, Report, kind, wall_seconds};
+use crate::splits::Splits;
+use crate::stop::Stop;
+use crate::store::{Store, StoreError};
+use crate::workshop::{Environment, Workshop, read_harness, run_name};
+
+/// Seconds between signs of life of a running process.
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Where a run keeps its harness versions.
+pub fn registry_path(directory: &Path) -> PathBuf {
+    directory.join("registry.git")
+}
+
+/// Start a run below `root`, or go on with it.
+///
+/// # Errors
+/// See [`RunError`]; a stopped or failed run goes on when called again.
+pub async fn run(
+    loaded: Loaded,
+    root: &Path,
+    environment: Environment,
+    observer: Arc<dyn Observer>,
+    on_stop: impl FnOnce(Arc<Stop>),
+) -> Result<Report, RunError> {
+    let splits = Splits::read(&loaded)?;
+    let starting = read_harness(&loaded)?;
+    let name = run_name(&loaded.config.run);
+    let directory = root.join(&name);
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RunError::Io { path, source }
+    };
+    std::fs::create_dir_all(&directory).map_err(io(&directory))?;
+    let lock_path = directory.join("lock");
+    // Held until the process ends, however it ends.
+    let lock = File::create(&lock_path).map_err(io(&lock_path))?;
+    if lock.try_lock().is_err() {
+        return Err(RunError::Busy { directory });
+    }
+    let store = Store::open(&directory).await?;
+    register(&store, &loaded, &name, &directory).await?;
+    if store.run().await?.is_some_and(|run| run.finished_at.is_some()) {
+        return Ok(Report::read(&store).await?);
+    }
+    let spent = wall_seconds(&store.sessions().await?);
+    let left = loaded.config.budget.run_seconds.map(|limit| {
+        Duration::from_secs(limit.saturating_sub(u64::try_from(spent).unwrap_or(0)))
+    });
+    let stop = Arc::new(Stop::new(directory.join("stop"), left));
+    on_stop(Arc::clone(&stop));
+    let session = store.begin_session(unix_seconds(), std::process::id()).await?;
+    let heartbeat = tokio::spawn(beat(store.clone(), session));
+    let outcome = async {
+        let registry = Registry::open_or_create(&registry_path(&directory))?;
+        {
+            let lock = registry.lock()?;
+            registry.remove_stale_locks(&lock, Duration::from_secs(1))?;
+        }
+        if registry.history()?.is_empty() {
+            let provenance = Provenance {
+                source: loaded.config.harness.clone(),
+                run: Some(RunId::new(name.as_str())?),
+                unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),
+            };
+            registry.create_initial(&starting, &provenance)?;
+        }
+        let workshop = Workshop::open(
+            loaded,
+            splits,
+            directory.clone(),
+            store.clone(),
+            registry,
+            environment,
+            observer,
+            stop,
+        )
+        .await?;
+        workshop.rounds().await
+    }
+    .await;
+    heartbeat.abort();
+    // The session's end is a courtesy to `status`; its failure must not hide the run's own outcome.
+    let ended = store.touch_session(session, unix_seconds(), true).await;
+    outcome?;
+    ended?;
+    store.finish_run(unix_seconds()).await?;
+    let report = Report::read(&store).await?;
+    store.close().await;
+    drop(lock);
+    Ok(report)
+}
+
+async fn beat(store: Store, session: i64) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        // A missed beat shows as a stale run; the run itself meets the same fault and reports it.
+        let _ = store.touch_session(session, unix_seconds(), false).await;
+    }
+}
+
+/// What a run was started with: enough to go on without the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// The resolved configuration.
+    pub config: Config,
+    /// Directory its relative paths start from, absolute.
+    pub base: Option<PathBuf>,
+}
+
+impl Saved {
+    /// Read back what [`run`] saved.
+    ///
+    /// # Errors
+    /// When the database fails or holds no run.
+    pub async fn read(store: &Store) -> Result<Option<Self>, StoreError> {
+        let Some(run) = store.run().await? else { return Ok(None) };
+        serde_json::from_str(&run.config)
+            .map(Some)
+            .map_err(|source| StoreError::Record { key: run.name, source })
+    }
+}
+
+/// Enter the run into its store, or check that it is the same run.
+async fn register(store: &Store, loaded: &Loaded, name: &str, directory: &Path) -> Result<(), RunError> {
+    match Saved::read(store).await? {
+        None => {
+            let base = match &loaded.base {
+                Some(base) => Some(
+                    std::path::absolute(base)
+                        .map_err(|source| RunError::Io { path: base.clone(), source })?,
+                ),
+                None => None,
+            };
+            let saved = Saved { config: loaded.config.clone(), base };
+            let text = serde_json::to_string(&saved)
+                .map_err(|source| StoreError::Record { key: name.to_owned(), source })?;
+            store.create_run(name, &text, unix_seconds()).await?;
+        }
+        Some(known) => {
+            let more = loaded.config.run.rounds > known.config.run.rounds;
+            let other_limit = loaded.config.budget.run_seconds != known.config.budget.run_seconds;
+            let value = |config: &Config| serde_json::to_value(config).unwrap_or_default();
+            if let Some(field) = difference(&value(&known.config), &value(&loaded.config), "") {
+                return Err(RunError::OtherConfig { directory: directory.to_owned(), field });
+            }
+            if more || other_limit {
+                // The same run, extended: what is done stays done.
+                let saved = Saved { config: loaded.config.clone(), base: known.base };
+                let text = serde_json::to_string(&saved)
+                    .map_err(|source| StoreError::Record { key: name.to_owned(), source })?;
+                store.extend_run(&text, more).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// First field in which two configurations differ. More rounds or time for the same run are no
+/// difference: they extend it.
+fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
+    const EXTENDS: [&str; 2] = ["run.rounds", "budget.run_seconds"];
+    if a == b || EXTENDS.contains(&path) {
+        return None;
+    }
+    match (a, b) {
+        (Value::Object(x), Value::Object(y)) => x.keys().chain(y.keys()).find_map(|key| {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            difference(x.get(key).unwrap_or(&Value::Null), y.get(key).unwrap_or(&Value::Null), &path)
+        }),
+        _ => Some(path.to_owned()),
+    }
+}
+
+impl Workshop {
+    /// All rounds, then the 2×2.
+    async fn rounds(&self) -> Result<(), RunError> {
+        let start = self.head("v1")?;
+        let base = self.policy(None).await?;
+        self.evaluate(0, "baseline", &start, &base).await?;
+        let mut head = start.clone();
+        let mut adapter: Option<String> = None;
+        let mut history = Vec::new();
+        for round in 1..=self.loaded.config.run.rounds {
+            let policy = self.policy(adapter.as_deref()).await?;
+            head = self.harness_loop(round, head, &policy, &mut history).await?;
+            adapter = self.model_loop(round, &head, adapter).await?;
+            let policy = self.policy(adapter.as_deref()).await?;
+            self.evaluate(round, &format!("round {round}"), &head, &policy).await?;
+        }
+        let last = self.loaded.config.run.rounds;
+        let evolved = self.policy(adapter.as_deref()).await?;
+        self.evaluate(last, "old_weights_new_harness", &head, &base).await?;
+        self.evaluate(last, "new_weights_old_harness", &start, &evolved).await?;
+        Ok(())
+    }
+
+    /// Score weights under a harness on the sealed test problems; nothing but reports reads this.
+    async fn evaluate(
+        &self,
+        round: u32,
+        label: &str,
+        head: &Head,
+        policy: &Arc<dyn Policy>,
+    ) -> Result<(), RunError> {
+        let seed = self.seed().derive("test");
+        let trials = draw(&self.splits.test, self.splits.test.len(), seed);
+        let title = format!("test · {}", label.replace('_', " "));
+        let trajectories = self.roll(&title, policy, &head.harness, Split::Test, &trials).await?;
+        let mut exits = BTreeMap::new();
+        let mut tokens = 0;
+        for trajectory in &trajectories {
+            let exit = serde_json::to_value(&trajectory.exit).unwrap_or_default();
+            *exits.entry(exit["type"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+            tokens += trajectory.usage.completion_tokens;
+        }
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let correct = trajectories.iter().filter(|t| t.verdict.correct).count();
+        let rate = PassRate::of(count(correct), count(trajectories.len()));
+        self.line(format!(
+            "{title}: {:.1}% [{:.1}, {:.1}] of {} problems under {}",
+            100.0 * rate.pass_at_1,
+            100.0 * rate.ci95[0],
+            100.0 * rate.ci95[1],
+            rate.n,
+            head.name()
+        ));
+        let row = EvaluateRow {
+            label: label.to_owned(),
+            version: head.name(),
+            policy: policy.id().to_string(),
+            rate,
+            exits,
+            mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
+        };
+        let harness: HarnessId = head.harness.id();
+        let key = self.key(kind::EVALUATE, &[label, &harness.to_hex(), policy.id().as_str()]);
+        self.store.record_step(&key, kind::EVALUATE, round, &row, unix_seconds()).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Telling local from network file systems.
+
+use std::path::Path;
+
+use nix::sys::statfs::statfs;
+
+/// Magic numbers of Linux `statfs(2)`.
+const NETWORK: [(i64, &str); 7] = [
+    (0x6969, "NFS"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB2"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x6573_5546, "FUSE"),
+    (0x00C3_6400, "Ceph"),
+    (0x5346_414F, "AFS"),
+];
+
+/// The network file system `path` lies on, if it does.
+pub(super) fn network_kind(path: &Path) -> Option<&'static str> {
+    let kind = statfs(path).ok()?.filesystem_type().0;
+    NETWORK.iter().find(|(magic, _)| *magic == i64::from(kind)).map(|(_, name)| *name)
+}

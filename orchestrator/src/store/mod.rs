@@ -1,0 +1,421 @@
+//! The run's database: what is done, so that nothing is done twice.
+//!
+//! SQLite in WAL mode with one writer connection. Every write is one statement or one immediate
+//! transaction; a kill between two writes loses at most the unit in flight, which is done again
+//! from the same inputs with the same result.
+
+mod filesystem;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rollout::trajectory::{RolloutId, Trajectory};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::Row;
+
+/// Why the store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database can't be opened or created.
+    #[error("cannot open the run's database {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: sqlx::Error,
+    },
+    /// The database is of a newer version of coharness.
+    #[error("the run's database {path} can't be brought to this version")]
+    Migrate {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: sqlx::migrate::MigrateError,
+    },
+    /// The disk is full.
+    #[error("no space left for the run's database; free some and run the same command again, nothing finished is lost")]
+    Full,
+    /// A statement failed.
+    #[error("the run's database failed")]
+    Query {
+        /// The cause.
+        source: sqlx::Error,
+    },
+    /// A record can't be read back.
+    #[error("record {key} in the run's database can't be read")]
+    Record {
+        /// Its key.
+        key: String,
+        /// The cause.
+        source: serde_json::Error,
+    },
+    /// A trajectory's body can't be decompressed.
+    #[error("trajectory {id} in the run's database is damaged")]
+    Body {
+        /// The rollout.
+        id: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// SQLite's write-ahead log does not work on network file systems.
+    #[error("{path} lies on a network file system ({kind}), where SQLite's log is not safe; choose a local directory with --dir")]
+    NetworkFilesystem {
+        /// The directory.
+        path: PathBuf,
+        /// What was detected.
+        kind: &'static str,
+    },
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(source: sqlx::Error) -> Self {
+        // SQLITE_FULL, and SQLITE_IOERR_WRITE, which some file systems give instead.
+        let code = source.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned());
+        match code.as_deref() {
+            Some("13" | "778") => Self::Full,
+            _ => Self::Query { source },
+        }
+    }
+}
+
+/// A finished step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRow {
+    /// Its key.
+    pub key: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its round.
+    pub round: u32,
+    /// Its output as JSON.
+    pub output: String,
+}
+
+/// Facts of the run row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRow {
+    /// The run's name.
+    pub name: String,
+    /// Its configuration as JSON.
+    pub config: String,
+    /// Unix seconds of its creation.
+    pub created_at: i64,
+    /// Unix seconds of its end.
+    pub finished_at: Option<i64>,
+}
+
+/// A stretch of running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Unix seconds of its start.
+    pub started_at: i64,
+    /// Unix seconds of its last sign of life.
+    pub seen_at: i64,
+    /// Unix seconds of its orderly end.
+    pub ended_at: Option<i64>,
+    /// Process id.
+    pub process: i64,
+}
+
+/// Totals over all trajectories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RolloutTotals {
+    /// Rollouts.
+    pub rollouts: i64,
+    /// Generated tokens.
+    pub completion_tokens: i64,
+}
+
+/// The database of one run.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: SqlitePool,
+}
+
+impl Store {
+    /// Open `run.db` in `directory`, creating it and bringing it to the current schema.
+    ///
+    /// # Errors
+    /// When the directory is on a network file system or the database can't be opened.
+    pub async fn open(directory: &Path) -> Result<Self, StoreError> {
+        if let Some(kind) = filesystem::network_kind(directory) {
+            return Err(StoreError::NetworkFilesystem { path: directory.to_owned(), kind });
+        }
+        let path = directory.join("run.db");
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Survives a killed process in full; a power cut may take the last commits, which are
+            // then simply done again.
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(Duration::from_secs(30));
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options)
+            .await
+            .map_err(|source| StoreError::Open { path: path.clone(), source })?;
+        sqlx::migrate!()
+            .run(&pool)
+            .await
+            .map_err(|source| StoreError::Migrate { path, source })?;
+        Ok(Self { pool })
+    }
+
+    /// Whether `directory` holds a run.
+    pub fn exists(directory: &Path) -> bool {
+        directory.join("run.db").is_file()
+    }
+
+    /// The run row, if the run was registered.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn run(&self) -> Result<Option<RunRow>, StoreError> {
+        let row = sqlx::query("SELECT name, config, created_at, finished_at FROM run")
+            .fetch_optional(&self.pool)
+            .await?;
+        row.map(|row| {
+            Ok(RunRow {
+                name: row.try_get("name")?,
+                config: row.try_get("config")?,
+                created_at: row.try_get("created_at")?,
+                finished_at: row.try_get("finished_at")?,
+            })
+        })
+        .transpose()
+    }
+
+    /// Register the run.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn create_run(&self, name: &str, config: &str, now: i64) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO run (id, name, config, created_at) VALUES (1, ?, ?, ?)")
+            .bind(name)
+            .bind(config)
+            .bind(now)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Replace the configuration by one that extends it; `is_open` makes a finished run go on.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn extend_run(&self, config: &str, is_open: bool) -> Result<(), StoreError> {
+        sqlx::query("UPDATE run SET config = ?, finished_at = CASE WHEN ? THEN NULL ELSE finished_at END")
+            .bind(config)
+            .bind(is_open)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Mark the run finished.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn finish_run(&self, now: i64) -> Result<(), StoreError> {
+        sqlx::query("UPDATE run SET finished_at = ? WHERE finished_at IS NULL")
+            .bind(now)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Begin a stretch of running; returns its id.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn begin_session(&self, now: i64, process: u32) -> Result<i64, StoreError> {
+        let done = sqlx::query("INSERT INTO session (started_at, seen_at, process) VALUES (?, ?, ?)")
+            .bind(now)
+            .bind(now)
+            .bind(i64::from(process))
+            .execute(&self.pool)
+            .await?;
+        Ok(done.last_insert_rowid())
+    }
+
+    /// Sign of life of a stretch; `is_end` closes it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn touch_session(&self, id: i64, now: i64, is_end: bool) -> Result<(), StoreError> {
+        sqlx::query("UPDATE session SET seen_at = ?, ended_at = ? WHERE id = ?")
+            .bind(now)
+            .bind(is_end.then_some(now))
+            .bind(id)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// All stretches, oldest first.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
+        let rows = sqlx::query("SELECT started_at, seen_at, ended_at, process FROM session ORDER BY id")
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter()
+            .map(|row| {
+                Ok(SessionRow {
+                    started_at: row.try_get("started_at")?,
+                    seen_at: row.try_get("seen_at")?,
+                    ended_at: row.try_get("ended_at")?,
+                    process: row.try_get("process")?,
+                })
+            })
+            .collect()
+    }
+
+    /// A finished step's output.
+    ///
+    /// # Errors
+    /// When the database fails or the record can't be read.
+    pub async fn step<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StoreError> {
+        let row = sqlx::query("SELECT output FROM step WHERE key = ?")
+            .bind(key)
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let output: String = row.try_get("output")?;
+        serde_json::from_str(&output)
+            .map(Some)
+            .map_err(|source| StoreError::Record { key: key.to_owned(), source })
+    }
+
+    /// Record a finished step; a step recorded before stays as it is.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn record_step<T: Serialize>(
+        &self,
+        key: &str,
+        kind: &str,
+        round: u32,
+        output: &T,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let output = serde_json::to_string(output)
+            .map_err(|source| StoreError::Record { key: key.to_owned(), source })?;
+        sqlx::query("INSERT OR IGNORE INTO step (key, kind, round, output, done_at) VALUES (?, ?, ?, ?, ?)")
+            .bind(key)
+            .bind(kind)
+            .bind(i64::from(round))
+            .bind(output)
+            .bind(now)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Steps of one kind, in the order they were done.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn steps(&self, kind: &str) -> Result<Vec<StepRow>, StoreError> {
+        let rows = sqlx::query("SELECT key, kind, round, output FROM step WHERE kind = ? ORDER BY rowid")
+            .bind(kind)
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter()
+            .map(|row| {
+                let round: i64 = row.try_get("round")?;
+                Ok(StepRow {
+                    key: row.try_get("key")?,
+                    kind: row.try_get("kind")?,
+                    round: u32::try_from(round).unwrap_or(u32::MAX),
+                    output: row.try_get("output")?,
+                })
+            })
+            .collect()
+    }
+
+    /// A finished rollout.
+    ///
+    /// # Errors
+    /// When the database fails or the record is damaged.
+    pub async fn trajectory(&self, id: &RolloutId) -> Result<Option<Trajectory>, StoreError> {
+        let row = sqlx::query("SELECT body FROM trajectory WHERE id = ?")
+            .bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let body: Vec<u8> = row.try_get("body")?;
+        let json = zstd::decode_all(body.as_slice())
+            .map_err(|source| StoreError::Body { id: id.to_string(), source })?;
+        serde_json::from_slice(&json)
+            .map(Some)
+            .map_err(|source| StoreError::Record { key: id.to_string(), source })
+    }
+
+    /// Record a finished rollout; one recorded before stays as it is.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn record_trajectory(&self, trajectory: &Trajectory) -> Result<(), StoreError> {
+        let id = trajectory.id.as_str();
+        let record = |source| StoreError::Record { key: id.to_owned(), source };
+        let json = serde_json::to_vec(trajectory).map_err(record)?;
+        let body = zstd::encode_all(json.as_slice(), 3)
+            .map_err(|source| StoreError::Body { id: id.to_owned(), source })?;
+        let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let split = text(serde_json::to_value(trajectory.split).map_err(record)?);
+        let exit = serde_json::to_value(&trajectory.exit).map_err(record)?;
+        sqlx::query(
+            "INSERT OR IGNORE INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
+             completion_tokens, wall_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(id)
+        .bind(trajectory.task.as_str())
+        .bind(split)
+        .bind(trajectory.harness.to_hex())
+        .bind(trajectory.policy.as_str())
+        .bind(trajectory.seed.to_string())
+        .bind(i64::from(trajectory.verdict.correct))
+        .bind(exit["type"].as_str().unwrap_or_default())
+        .bind(i64::try_from(trajectory.usage.completion_tokens).unwrap_or(i64::MAX))
+        .bind(i64::try_from(trajectory.wall_ms).unwrap_or(i64::MAX))
+        .bind(body)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Totals over all rollouts.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn totals(&self) -> Result<RolloutTotals, StoreError> {
+        let row = sqlx::query(
+            "SELECT COUNT(*) AS rollouts, COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(RolloutTotals {
+            rollouts: row.try_get("rollouts")?,
+            completion_tokens: row.try_get("tokens")?,
+        })
+    }
+
+    /// Check the database's pages; `ok` or what is wrong.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn integrity(&self) -> Result<String, StoreError> {
+        let row = sqlx::query("PRAGMA quick_check").fetch_one(&self.pool).await?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// Close all connections, so that the write-ahead log is folded in.
+    pub async fn close(self) {
+        self.pool.close().await;
+    }
+}

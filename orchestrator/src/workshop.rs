@@ -1,0 +1,280 @@
+//! What every step of a run works with: problems, store, registry, model, sandbox, verifier.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use harness::Harness;
+use model::adapter::Adapter;
+use model::decode::{Engine, EngineOptions};
+use registry::Registry;
+use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
+use rollout::trajectory::RolloutBudget;
+use rollout::verifier::{Verifier, build};
+use sandbox::{HelperCommand, Sandbox};
+
+use crate::base_model::BaseModel;
+use crate::config::{Loaded, PolicyConfig, RunConfig};
+use crate::error::RunError;
+use crate::observer::{Notice, Observer};
+use crate::seed::Seed;
+use crate::serving;
+use crate::splits::Splits;
+use crate::stop::Stop;
+use crate::store::Store;
+
+/// What the binary knows and a library must not look up itself.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// Folder of known models.
+    pub cache: PathBuf,
+    /// Python interpreter of the tool.
+    pub python: PathBuf,
+    /// This program, re-executed as the sandbox's helper.
+    pub helper: PathBuf,
+    /// Folder for the sandbox's scratch directories.
+    pub scratch: PathBuf,
+    /// Looks up the variable a configuration names for a server's key.
+    pub key: fn(&str) -> Option<String>,
+}
+
+/// Policies kept ready: the incumbent weights and the ones they are compared with.
+const READY_POLICIES: usize = 2;
+
+/// Everything a step needs.
+pub struct Workshop {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// The problems.
+    pub splits: Splits,
+    /// The run's database.
+    pub store: Store,
+    /// Harness versions.
+    pub registry: Mutex<Registry>,
+    /// The run's directory.
+    pub directory: PathBuf,
+    /// The base model, where weights are decoded or trained here.
+    pub base: Option<BaseModel>,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) sandbox_level: String,
+    pub(crate) verifier: Arc<dyn Verifier>,
+    pub(crate) stop: Arc<Stop>,
+    observer: Arc<dyn Observer>,
+    environment: Environment,
+    policies: Mutex<Vec<(Option<String>, Arc<dyn Policy>)>>,
+}
+
+impl Workshop {
+    /// Set everything up; loads the model and probes the sandbox.
+    ///
+    /// # Errors
+    /// When any part can't be had; see [`RunError::hint`].
+    pub async fn open(
+        loaded: Loaded,
+        splits: Splits,
+        directory: PathBuf,
+        store: Store,
+        registry: Registry,
+        environment: Environment,
+        observer: Arc<dyn Observer>,
+        stop: Arc<Stop>,
+    ) -> Result<Self, RunError> {
+        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
+        let base = if is_local || serving::trains(&loaded.config) {
+            Some(BaseModel::load(&loaded, &environment.cache)?)
+        } else {
+            None
+        };
+        let helper = HelperCommand::new(environment.helper.clone());
+        let scratch = environment.scratch.clone();
+        let sandbox = Sandbox::new(helper, environment.python.clone(), scratch).await?;
+        let sandbox_level = sandbox.enforcement().level().to_owned();
+        let verifier = build(loaded.config.tasks.verifier);
+        Ok(Self {
+            loaded,
+            splits,
+            store,
+            registry: Mutex::new(registry),
+            directory,
+            base,
+            sandbox: Arc::new(sandbox),
+            sandbox_level,
+            verifier,
+            stop,
+            observer,
+            environment,
+            policies: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The root of the run's seeds.
+    pub fn seed(&self) -> Seed {
+        Seed::new(self.loaded.config.run.seed)
+    }
+
+    /// What one problem may cost.
+    pub fn budget(&self) -> RolloutBudget {
+        let budget = self.loaded.config.budget;
+        RolloutBudget {
+            max_tokens: budget.tokens_per_problem,
+            wall: Duration::from_secs(budget.seconds_per_problem),
+        }
+    }
+
+    /// Tell the observer.
+    pub fn notice(&self, notice: Notice) {
+        self.observer.notice(notice);
+    }
+
+    /// Tell the observer a line.
+    pub fn line(&self, text: impl Into<String>) {
+        self.notice(Notice::Line(text.into()));
+    }
+
+    /// Where adapter `id` is kept.
+    pub fn adapter_directory(&self, id: &str) -> PathBuf {
+        self.directory.join("adapters").join(id)
+    }
+
+    /// Load a kept adapter.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn adapter(&self, id: &str) -> Result<Adapter, RunError> {
+        let directory = self.adapter_directory(id);
+        trainer::checkpoint::verify_directory(&directory).map_err(trainer::TrainError::from)?;
+        let base = self.require_base()?;
+        Ok(Adapter::load(&directory, &base.model.config, base.model.device())?)
+    }
+
+    /// The base model.
+    ///
+    /// # Errors
+    /// When the run has none.
+    pub fn require_base(&self) -> Result<&BaseModel, RunError> {
+        self.base.as_ref().ok_or_else(|| RunError::NoModel {
+            path: PathBuf::from(&self.loaded.config.model.path),
+            is_known: false,
+        })
+    }
+
+    /// The policy with adapter `id`, or the plain base model.
+    ///
+    /// # Errors
+    /// When the adapter, the engine or the server can't be used.
+    pub async fn policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
+        let key = id.map(str::to_owned);
+        {
+            let ready = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some((_, policy)) = ready.iter().find(|(known, _)| *known == key) {
+                return Ok(Arc::clone(policy));
+            }
+        }
+        let policy: Arc<dyn Policy> = match &self.loaded.config.policy {
+            PolicyConfig::Local => Arc::new(self.local_policy(id)?),
+            PolicyConfig::Openai { .. } => Arc::new(self.served_policy(id).await?),
+        };
+        let mut ready = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if ready.len() >= READY_POLICIES {
+            ready.remove(0);
+        }
+        ready.push((key, Arc::clone(&policy)));
+        Ok(policy)
+    }
+
+    fn local_policy(&self, id: Option<&str>) -> Result<LocalPolicy, RunError> {
+        let base = self.require_base()?;
+        let adapter = id.map(|id| self.adapter(id)).transpose()?.map(Arc::new);
+        let options = EngineOptions { cache_mib: 1536, ..EngineOptions::default() };
+        let engine =
+            Engine::new(Arc::clone(&base.model), adapter, Arc::clone(&base.tokenizer), options)?;
+        let id = match id {
+            Some(id) => format!("{}+{id}", base.id),
+            None => base.id.clone(),
+        };
+        let options = LocalPolicyOptions {
+            id: PolicyId::new(id),
+            stop_tokens: base.stop_tokens.clone(),
+        };
+        let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
+        Ok(LocalPolicy::new(Arc::new(engine), Arc::clone(&base.tokenizer), renderer, options))
+    }
+
+    async fn served_policy(&self, id: Option<&str>) -> Result<OpenAiPolicy, RunError> {
+        let directory = id.map(|id| self.adapter_directory(id));
+        let adapter = id.zip(directory.as_deref());
+        serving::policy(&self.loaded.config, adapter, self.environment.key).await
+    }
+
+    /// The run's name.
+    pub fn run_name(&self) -> String {
+        run_name(&self.loaded.config.run)
+    }
+
+    /// Key of a journal step: its kind and the hashes of its inputs.
+    pub(crate) fn key(&self, kind: &str, parts: &[&str]) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for part in std::iter::once(&kind).chain(parts) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Work with the registry.
+    ///
+    /// # Errors
+    /// When the registry fails.
+    pub fn with_registry<T>(
+        &self,
+        work: impl FnOnce(&Registry) -> Result<T, registry::RegistryError>,
+    ) -> Result<T, RunError> {
+        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(work(&registry)?)
+    }
+}
+
+/// Name of a run, and of its directory.
+pub fn run_name(run: &RunConfig) -> String {
+    format!("{}-seed{}", run.name, run.seed)
+}
+
+/// Read a starting harness: a folder, or `naive`.
+///
+/// # Errors
+/// When the folder can't be read or is no harness.
+pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
+    let name = &loaded.config.harness;
+    let fail = |path: &Path, reason: String| RunError::Harness { path: path.to_owned(), reason };
+    let path = loaded.resolve(name);
+    if !path.is_dir() {
+        return if name == "naive" {
+            harness::naive().map_err(|e| fail(Path::new("naive"), e.to_string()))
+        } else {
+            Err(fail(&path, "no such folder (the built-in harness is `naive`)".into()))
+        };
+    }
+    let mut files = BTreeMap::new();
+    collect(&path, &path, &mut files)?;
+    harness::from_files(&files).map_err(|e| fail(&path, e.to_string()))
+}
+
+fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Result<(), RunError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RunError::Io { path, source }
+    };
+    for entry in std::fs::read_dir(at).map_err(io(at))? {
+        let path = entry.map_err(io(at))?.path();
+        if path.is_dir() {
+            collect(root, &path, files)?;
+        } else {
+            let relative = path.strip_prefix(root).unwrap_or(&path);
+            let name = relative.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>();
+            files.insert(name.join("/"), std::fs::read_to_string(&path).map_err(io(&path))?);
+        }
+    }
+    Ok(())
+}
+

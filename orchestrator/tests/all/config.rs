@@ -1,0 +1,117 @@
+//! What a person gets for a configuration that can't be used: the place, the field, a way out.
+
+use insta::assert_snapshot;
+
+use crate::{CONFIG, Place, tasks};
+
+fn run_with(config: &str) -> String {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", config);
+    place.run(&["run", "--config", "run.yaml"])
+}
+
+#[test]
+fn unknown_key() {
+    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harnes: naive\nharness: naive")));
+}
+
+#[test]
+fn wrong_type() {
+    assert_snapshot!(run_with(&CONFIG.replace("evolve: 2", "evolve: two")));
+}
+
+#[test]
+fn key_given_twice() {
+    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harness: naive\nharness: other")));
+}
+
+#[test]
+fn value_out_of_range() {
+    assert_snapshot!(run_with(&CONFIG.replace("gate: 4", "gate: 1")));
+}
+
+#[test]
+fn missing_configuration() {
+    assert_snapshot!(Place::new().run(&["run", "--config", "nothing.yaml"]));
+}
+
+#[test]
+fn missing_problem_file() {
+    assert_snapshot!(run_with(&CONFIG.replace("tasks.jsonl", "absent.jsonl")));
+}
+
+#[test]
+fn missing_model() {
+    assert_snapshot!(run_with(CONFIG));
+}
+
+#[test]
+fn missing_known_model() {
+    assert_snapshot!(run_with(&CONFIG.replace("model.gguf", "SmolLM2-135M-Instruct")));
+}
+
+#[test]
+fn missing_harness() {
+    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harness: absent")));
+}
+
+#[test]
+fn overrides() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", CONFIG);
+    let set = |setting: &str| place.run(&["run", "--config", "run.yaml", "--set", setting]);
+    assert_snapshot!("override_of_an_unknown_field", set("run.sed=7"));
+    assert_snapshot!("override_of_a_wrong_type", set("run.seed=seven"));
+    assert_snapshot!("override_without_a_value", set("run.seed"));
+}
+
+fn run_on(problems: &str) -> String {
+    let place = Place::new();
+    place.write("tasks.jsonl", problems);
+    place.write("run.yaml", CONFIG);
+    place.run(&["run", "--config", "run.yaml"])
+}
+
+#[test]
+fn no_problems() {
+    assert_snapshot!(run_on("\n"));
+}
+
+#[test]
+fn too_few_problems() {
+    assert_snapshot!(run_on(&tasks(7)));
+}
+
+#[test]
+fn a_problem_that_stands_twice_would_cross_splits() {
+    let again = "{\"id\":\"again\",\"problem\":\"what is 3+1\",\"answer\":\"4\"}\n";
+    assert_snapshot!(run_on(&(tasks(8) + again)));
+}
+
+#[test]
+fn a_line_that_is_no_problem() {
+    assert_snapshot!(run_on(&(tasks(8) + "{\"id\":\"x\",\"question\":3}\n")));
+}
+
+#[test]
+fn damaged_models() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", CONFIG);
+    place.write("model.gguf", "GGUF, or so it says");
+    assert_snapshot!("damaged_gguf", place.run(&["run", "--config", "run.yaml"]));
+
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        let mut bytes = std::fs::read(golden.join(name)).expect("golden file");
+        if name == "model.safetensors" {
+            bytes.truncate(bytes.len() / 2);
+        }
+        std::fs::create_dir_all(place.path().join("hf")).expect("folder");
+        std::fs::write(place.path().join("hf").join(name), bytes).expect("file");
+    }
+    let arguments = ["run", "--config", "run.yaml", "--set", "model.path=hf"];
+    assert_snapshot!("damaged_safetensors", place.run(&arguments));
+}

@@ -1,0 +1,83 @@
+//! Integration tests of the binary, one binary.
+
+mod commands;
+mod config;
+mod whole_run;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A place of its own for one test: no environment, no other runs, no other cache.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("directory") }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::write(&path, text).expect("file");
+        path
+    }
+
+    /// The binary in this place, with nothing of the caller's environment but `PATH`.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coharness"));
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path())
+            .env("COHARNESS_CACHE", self.path().join("cache"));
+        command
+    }
+
+    /// Stdout, stderr and exit code in one text, with this place's path taken out.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().expect("the binary runs");
+        self.transcript(&output)
+    }
+
+    pub(crate) fn transcript(&self, output: &Output) -> String {
+        let text = |bytes: &[u8]| {
+            let here = self.path().display().to_string();
+            String::from_utf8_lossy(bytes).replace(&here, "[here]")
+        };
+        let code = output.status.code().map_or("killed".into(), |c| c.to_string());
+        format!("{}--- stderr\n{}--- exit {code}\n", text(&output.stdout), text(&output.stderr))
+    }
+}
+
+/// A valid configuration; tests change lines of it.
+pub(crate) const CONFIG: &str = "\
+run: {name: small}
+model: {path: model.gguf}
+tasks:
+  path: tasks.jsonl
+  verifier: {numeric: {tolerance: 1.0e-4}}
+  splits: {evolve: 2, gate: 4, test: 2}
+harness: naive
+budget: {tokens_per_problem: 64, seconds_per_problem: 60}
+";
+
+/// `count` distinct problems.
+pub(crate) fn tasks(count: usize) -> String {
+    (0..count)
+        .map(|i| format!("{{\"id\":\"t{i}\",\"problem\":\"What is {i} + 1?\",\"answer\":\"{}\"}}\n", i + 1))
+        .collect()
+}
+
+/// The real small model, where `scripts/test` put it.
+pub(crate) fn real_model() -> Option<PathBuf> {
+    let path = std::env::var_os("COHARNESS_TEST_MODEL").map(PathBuf::from)?;
+    path.is_file().then_some(path)
+}
