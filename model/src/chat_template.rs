@@ -29,8 +29,8 @@ use scan::{GENERATION_FILTER, Kind, Scan, Use};
 
 /// The name under which the only template of the environment is kept.
 const NAME: &str = "chat_template";
-/// The context variable that holds the marks of a generation block.
-const MARKS: &str = "__generation_marks";
+/// The context variable that holds the marks of this rendering: open, close, literal.
+const MARKS: &str = "__marks";
 
 /// Why a template could not be loaded or rendered.
 #[derive(Debug, thiserror::Error)]
@@ -205,9 +205,8 @@ impl ChatTemplate {
             messages => minijinja::Value::from(Serde(messages)),
             tools => minijinja::Value::from(Serde(tools)),
             add_generation_prompt => input.add_generation_prompt,
-            ..context! {
-                __generation_marks => format!("{}{}", marks.open, marks.close),
-            ..minijinja::Value::from(Serde(variables)) }
+            __marks => [marks.open, marks.close, marks.literal].iter().collect::<String>(),
+            ..minijinja::Value::from(Serde(variables))
         };
         let template = self.environment.get_template(NAME).map_err(syntax_error)?;
         let marked = template.render(context).map_err(render_error)?;
@@ -217,13 +216,13 @@ impl ChatTemplate {
 
 /// The filter behind `{% generation %}`.
 fn mark_generation(state: &State, body: &str) -> String {
-    let marks = state
-        .lookup(MARKS)
-        .and_then(|marks| marks.as_str().map(str::to_owned));
-    let marks = marks.unwrap_or_default();
-    let mut characters = marks.chars();
-    let open: String = characters.next().into_iter().collect();
-    format!("{open}{body}{}", characters.as_str())
+    let marks = state.lookup(MARKS).unwrap_or_default().to_string();
+    let mut marks = marks.chars().map(String::from);
+    let (open, close) = (
+        marks.next().unwrap_or_default(),
+        marks.next().unwrap_or_default(),
+    );
+    format!("{open}{body}{close}")
 }
 
 /// The error behind `raise_exception`, carried through the engine as a source.

@@ -138,7 +138,11 @@ impl Lora {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.packed {
             Some((a, b)) => product(b, &product(a, x)?),
-            None => x.matmul(&self.a.t()?)?.matmul(&self.b.t()?)? * self.scale,
+            // The adapter stays f32 under a base in bf16.
+            None => {
+                let h = x.to_dtype(self.a.dtype())?.matmul(&self.a.t()?)?;
+                (h.matmul(&self.b.t()?)? * self.scale)?.to_dtype(x.dtype())
+            }
         }
     }
 
@@ -147,10 +151,12 @@ impl Lora {
     /// # Errors
     /// When a tensor operation fails.
     pub fn backward(&self, x: &Tensor, dy: &Tensor) -> Result<(LoraGradient, Tensor)> {
+        let dtype = dy.dtype();
+        let (x, dy) = (&x.to_dtype(self.a.dtype())?, &dy.to_dtype(self.a.dtype())?);
         let h = x.matmul(&self.a.t()?)?;
         let dh = (dy.matmul(&self.b)? * self.scale)?;
         let b = (dy.t()?.matmul(&h)? * self.scale)?;
         let a = dh.t()?.matmul(x)?;
-        Ok((LoraGradient { a, b }, dh.matmul(&self.a)?))
+        Ok((LoraGradient { a, b }, dh.matmul(&self.a)?.to_dtype(dtype)?))
     }
 }

@@ -8,12 +8,14 @@
 //! [`Tokenizer::encode_rendered`] for a conversation that mixes both.
 
 mod alphabet;
+mod encoded;
+mod error;
 mod gguf;
 mod stream;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::quantized::gguf_file;
 use serde::Deserialize;
@@ -24,115 +26,9 @@ use tokenizers::{
 };
 
 use crate::chat_template::Rendered;
+pub use encoded::{Encoded, SpecialMatch};
+pub use error::TokenizerError;
 pub use stream::TokenStream;
-
-/// Why a tokenizer could not be loaded or used.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenizerError {
-    /// The file could not be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The description is not a tokenizer.
-    #[error("not a valid tokenizer description")]
-    Parse {
-        /// The cause.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The tokenizer works in a way this crate does not handle.
-    #[error("unsupported {part}: {found}")]
-    Unsupported {
-        /// The part of the tokenizer.
-        part: &'static str,
-        /// What it is.
-        found: String,
-    },
-    /// `tokenizer.ggml.pre` names a pre-tokenizer whose rules are not known here. Guessing would
-    /// yield plausible but wrong ids.
-    #[error("unknown pre-tokenizer {name:?} in tokenizer.ggml.pre")]
-    UnknownPreTokenizer {
-        /// The name in the file.
-        name: String,
-    },
-    /// A key is absent from the GGUF metadata.
-    #[error("metadata key {key} is missing")]
-    MissingMetadata {
-        /// The key.
-        key: &'static str,
-    },
-    /// A key of the GGUF metadata holds something else than it should.
-    #[error("metadata key {key} should hold {expected}")]
-    BadMetadata {
-        /// The key.
-        key: &'static str,
-        /// What should be there.
-        expected: &'static str,
-    },
-    /// An added token would get another id than its description says.
-    #[error("added token {token:?} should have the id {expected} but has {actual:?}")]
-    IdMismatch {
-        /// The token.
-        token: String,
-        /// The id in the description.
-        expected: u32,
-        /// The id it would get.
-        actual: Option<u32>,
-    },
-    /// The beginning-of-text token is there more than once.
-    #[error("the text begins with {count} start tokens {token:?}")]
-    RepeatedStart {
-        /// The start token.
-        token: String,
-        /// How often it stands at the beginning.
-        count: usize,
-    },
-    /// The text could not be split into tokens.
-    #[error("cannot encode the text")]
-    Encode {
-        /// The cause.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-/// Token ids with the bytes of the text that each stands for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Encoded {
-    /// The token ids.
-    pub ids: Vec<u32>,
-    /// For each id, its byte range in the encoded text. Tokens that share one character all carry
-    /// that character's range.
-    pub ranges: Vec<Range<usize>>,
-}
-
-impl Encoded {
-    /// The loss mask for `spans` (byte ranges of the same text, in order and not overlapping):
-    /// `true` for each token that has at least one byte inside a span.
-    pub fn mask(&self, spans: &[Range<usize>]) -> Vec<bool> {
-        let mut spans = spans.iter().peekable();
-        let mut mask = Vec::with_capacity(self.ids.len());
-        for range in &self.ranges {
-            while spans.next_if(|span| span.end <= range.start).is_some() {}
-            mask.push(spans.peek().is_some_and(|span| span.start < range.end));
-        }
-        mask
-    }
-}
-
-/// A special token that occurs in a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpecialMatch {
-    /// The token's id.
-    pub id: u32,
-    /// Where it stands, in bytes.
-    pub range: Range<usize>,
-}
 
 /// A byte-level BPE tokenizer. Immutable, and shared between threads by reference.
 pub struct Tokenizer {

@@ -2,11 +2,14 @@
 //! key order and its floats.
 
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, ErrorKind, State, Value};
+
+use super::MARKS;
 
 /// The `tojson` filter with the arguments transformers gives it: `ensure_ascii` (default false),
 /// `indent`, `separators` and `sort_keys`.
 pub(super) fn tojson(
+    state: &State,
     value: &Value,
     ensure_ascii: Option<bool>,
     indent: Option<Value>,
@@ -31,6 +34,7 @@ pub(super) fn tojson(
         out: String::new(),
         ensure_ascii: ensure_ascii.unwrap_or(false),
         sort_keys: sort_keys.unwrap_or(false),
+        unescaped: state.lookup(MARKS).unwrap_or_default().to_string(),
         item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
         key_separator: ": ".to_owned(),
         indent,
@@ -59,6 +63,8 @@ struct Writer {
     out: String,
     ensure_ascii: bool,
     sort_keys: bool,
+    /// Characters that leave as they are: the marks, which are gone from the final text.
+    unescaped: String,
     item_separator: String,
     key_separator: String,
     indent: Option<String>,
@@ -162,7 +168,10 @@ impl Writer {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 '\0'..='\u{1f}' => self.escape(character),
-                _ if self.ensure_ascii && !(' '..='~').contains(&character) => {
+                _ if self.ensure_ascii
+                    && !(' '..='~').contains(&character)
+                    && !self.unescaped.contains(character) =>
+                {
                     self.escape(character);
                 }
                 _ => self.out.push(character),

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn uses(source: &str) -> Vec<(Kind, String, usize)> {
-        let scan = scan(source).unwrap();
+        let scan = scan(source).expect("valid");
         scan.uses
             .into_iter()
             .map(|found| (found.kind, found.name, found.line))
@@ -319,7 +319,7 @@ mod tests {
     fn generation_tags_keep_white_space_control_and_lines() {
         let scan = scan("a\r\n{%- generation +%}b{% endgeneration -%}\n{{ '{% generation %}' }}");
         assert_eq!(
-            scan.unwrap().source,
+            scan.expect("valid").source,
             "a\n{%- filter mark_generation %}{% with +%}b{% endwith %}{% endfilter -%}\n\
              {{ '{% generation %}' }}"
         );
@@ -350,7 +350,7 @@ mod tests {
             "{#",
             "a { b } {{ {{ }}",
         ] {
-            assert_eq!(scan(source).unwrap().source, source);
+            assert_eq!(scan(source).expect("valid").source, source);
         }
     }
 }

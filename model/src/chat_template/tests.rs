@@ -7,27 +7,27 @@ fn variables() -> Map<String, Value> {
 }
 
 fn render(source: &str, messages: Value) -> Result<String, ChatTemplateError> {
-    let messages = messages.as_array().cloned().unwrap();
+    let messages = messages.as_array().cloned().expect("valid");
     ChatTemplate::new(source)?.render(&messages, None, false, &variables())
 }
 
 fn text(source: &str) -> String {
-    render(source, json!([])).unwrap()
+    render(source, json!([])).expect("valid")
 }
 
 fn marked(source: &str, messages: &Value, special_tokens: &[&str]) -> Rendered {
     let special_tokens: Vec<String> = special_tokens.iter().map(|t| (*t).to_owned()).collect();
     let input = RenderInput {
-        messages: messages.as_array().unwrap(),
+        messages: messages.as_array().expect("valid"),
         tools: None,
         add_generation_prompt: false,
         variables: &variables(),
         special_tokens: &special_tokens,
     };
     ChatTemplate::new(source)
-        .unwrap()
+        .expect("valid")
         .render_marked(&input)
-        .unwrap()
+        .expect("valid")
 }
 
 fn generated(rendered: &Rendered) -> Vec<&str> {
@@ -44,12 +44,12 @@ fn tojson_writes_what_python_writes() {
         r#"[{"type": "function", "function": {"name": "py", "description": "a < b & 'c' é",
             "parameters": {"z": 1, "a": 2}}}]"#,
     )
-    .unwrap();
+    .expect("valid");
     let dump = |source: &str| {
-        let template = ChatTemplate::new(source).unwrap();
+        let template = ChatTemplate::new(source).expect("valid");
         template
             .render(&[], Some(&tools), false, &variables())
-            .unwrap()
+            .expect("valid")
     };
     assert_eq!(
         dump("{{ tools[0] | tojson }}"),
@@ -162,8 +162,8 @@ fn generation_blocks_become_byte_ranges() {
     let rendered = marked(source, &messages, &[]);
     assert_eq!(rendered.text, "éxy\u{100000}é");
     assert_eq!(generated(&rendered), ["x", "\u{100000}é"]);
-    assert!(ChatTemplate::new(source).unwrap().has_generation());
-    assert!(!ChatTemplate::new("x").unwrap().has_generation());
+    assert!(ChatTemplate::new(source).expect("valid").has_generation());
+    assert!(!ChatTemplate::new("x").expect("valid").has_generation());
 }
 
 #[test]
@@ -233,8 +233,19 @@ fn special_tokens_in_messages_are_literal() {
     );
     assert_eq!(rendered.literal, [5..10, 10..13, 21..26, 36..39]);
     assert_eq!(generated(&rendered), ["<eot>yo<eot>"]);
+    let escaped = "{{ messages | tojson(ensure_ascii=true) }}";
+    let rendered = marked(escaped, &json!([{"content": "é<eot>"}]), &["<eot>"]);
+    assert_eq!(rendered.text, r#"[{"content": "\u00e9<eot>"}]"#);
+    assert_eq!(rendered.literal.as_slice(), std::slice::from_ref(&(20..25)));
     // What the template adds is its own, and without a list nothing is literal.
     assert!(marked(&source, &messages, &[]).literal.is_empty());
+}
+
+#[test]
+fn templates_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<ChatTemplate>();
+    shared::<crate::tokenizer::Tokenizer>();
 }
 
 #[test]
@@ -255,9 +266,11 @@ fn refusals_carry_the_words_of_the_template() {
 fn time_is_what_the_caller_says() {
     let source = "{{ strftime_now('%Y') }}";
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    let template = ChatTemplate::new(source).unwrap().with_now(now);
+    let template = ChatTemplate::new(source).expect("valid").with_now(now);
     assert_eq!(
-        template.render(&[], None, false, &variables()).unwrap(),
+        template
+            .render(&[], None, false, &variables())
+            .expect("valid"),
         "2023"
     );
     assert!(render(source, json!([])).is_err());

@@ -8,19 +8,20 @@
 
 use rayon::prelude::*;
 
+use super::aligned::AlignedFloats;
 use super::simd::{Lanes, dispatch};
 
 /// Output columns of one panel: two vectors of sixteen.
 const PANEL: usize = 32;
-/// Rows whose inputs should stay in the second-level cache while panels stream past.
-const BLOCK_ROWS: usize = 96;
+/// Tiles whose inputs should stay in the second-level cache while panels stream past.
+const BLOCK_TILES: usize = 8;
 /// Panels of one unit of parallel work.
 const UNIT_PANELS: usize = 4;
 
 /// A weight matrix `[n, k]`, packed for [`Packed::matmul`].
 #[derive(Clone)]
 pub struct Packed {
-    panels: Vec<f32>,
+    panels: AlignedFloats,
     n: usize,
     k: usize,
 }
@@ -51,7 +52,7 @@ impl Packed {
     }
 
     fn pack(n: usize, k: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Self {
-        let mut panels = vec![0.0; n.div_ceil(PANEL) * PANEL * k];
+        let mut panels = AlignedFloats::zeros(n.div_ceil(PANEL) * PANEL * k);
         if k > 0 {
             panels.par_chunks_mut(PANEL * k).enumerate().for_each(|(index, panel)| {
                 let first = index * PANEL;
@@ -109,18 +110,20 @@ impl Packed {
         if m == 0 || self.n == 0 {
             return;
         }
-        let blocks = m.div_ceil(BLOCK_ROWS);
+        // A thread's wake-up costs about as much as a small product.
+        let is_small = m * self.n * self.k < 1 << 15;
+        let tiles = Tiles::new(a, m, self.k, is_small);
+        let blocks = tiles.count.div_ceil(BLOCK_TILES);
         let groups = self.n.div_ceil(PANEL).div_ceil(UNIT_PANELS);
         let target = Output(out.as_mut_ptr());
         let unit = |index: usize| {
             // Neighbouring units share the panels, which are the larger operand in decoding.
             let (group, block) = (index / blocks, index % blocks);
-            let rows = block * BLOCK_ROWS..m.min((block + 1) * BLOCK_ROWS);
-            let task = Unit { packed: self, a, out: &target, group, first: rows.start, end: rows.end, accumulate };
-            run_unit(task);
+            let first = block * BLOCK_TILES;
+            let end = tiles.count.min(first + BLOCK_TILES);
+            run_unit(Unit { packed: self, tiles: &tiles, out: &target, group, first, end, accumulate });
         };
-        // A thread's wake-up costs about as much as a small product.
-        if blocks * groups == 1 || m * self.n * self.k < 1 << 15 {
+        if is_small || blocks * groups == 1 {
             (0..blocks * groups).for_each(unit);
         } else {
             (0..blocks * groups).into_par_iter().for_each(unit);
@@ -128,16 +131,72 @@ impl Packed {
     }
 }
 
+/// The input, cut into tiles of nearly equal height and stored tile by tile as `[k, rows]`: the
+/// inner loop then reads its rows from one place.
+struct Tiles {
+    values: Vec<f32>,
+    m: usize,
+    count: usize,
+}
+
+impl Tiles {
+    fn new(a: &[f32], m: usize, k: usize, is_small: bool) -> Self {
+        let count = m.div_ceil(tile_rows());
+        let mut tiles = Self { values: Vec::new(), m, count };
+        let mut values = vec![0.0; m * k];
+        let mut rest = values.as_mut_slice();
+        let mut parts = Vec::with_capacity(count);
+        for tile in 0..count {
+            let rows = tiles.rows(tile);
+            let (part, after) = rest.split_at_mut(rows.len() * k);
+            parts.push((rows, part));
+            rest = after;
+        }
+        let fill = |(rows, part): (std::ops::Range<usize>, &mut [f32])| {
+            let height = rows.len();
+            for (offset, row) in rows.enumerate() {
+                for (position, value) in a[row * k..(row + 1) * k].iter().enumerate() {
+                    part[position * height + offset] = *value;
+                }
+            }
+        };
+        if is_small {
+            parts.into_iter().for_each(fill);
+        } else {
+            parts.into_par_iter().for_each(fill);
+        }
+        tiles.values = values;
+        tiles
+    }
+
+    fn rows(&self, tile: usize) -> std::ops::Range<usize> {
+        tile * self.m / self.count..(tile + 1) * self.m / self.count
+    }
+}
+
+/// Rows of the largest register tile on this processor.
+fn tile_rows() -> usize {
+    let mut rows = 1;
+    let slot = &mut rows;
+    dispatch!(tile_rows_of(slot: &mut usize));
+    rows
+}
+
+#[inline(always)]
+unsafe fn tile_rows_of<L: Lanes>(rows: &mut usize) {
+    *rows = L::TILE_ROWS;
+}
+
 /// Base pointer of the output, shared by threads that write disjoint tiles.
 struct Output(*mut f32);
 // SAFETY: units write disjoint row and column ranges and the borrow outlives them all.
 unsafe impl Sync for Output {}
 
-/// A block of rows against a group of panels.
+/// A block of tiles against a group of panels.
 #[derive(Clone, Copy)]
 struct Unit<'a> {
     packed: &'a Packed,
-    a: &'a [f32],
+    tiles: &'a Tiles,
     out: &'a Output,
     group: usize,
     first: usize,
@@ -155,17 +214,17 @@ unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
     let (n, k) = (*n, *k);
     let last = n.div_ceil(PANEL).min((unit.group + 1) * UNIT_PANELS);
     for panel in unit.group * UNIT_PANELS..last {
-        let mut row = unit.first;
-        while row < unit.end {
-            let rows = L::TILE_ROWS.min(unit.end - row);
+        for index in unit.first..unit.end {
+            let rows = unit.tiles.rows(index);
             let tile = Tile {
                 k,
-                a: &unit.a[row * k..(row + rows) * k],
+                a: &unit.tiles.values[rows.start * k..rows.end * k],
                 panel: &panels[panel * PANEL * k..(panel + 1) * PANEL * k],
                 columns: PANEL.min(n - panel * PANEL),
                 stride: n,
                 accumulate: unit.accumulate,
             };
+            let (row, rows) = (rows.start, rows.len());
             // SAFETY: tiles of different units and rows do not overlap and lie inside the output,
             // whose size `matmul` checked.
             unsafe {
@@ -185,12 +244,11 @@ unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
                     _ => tile.run::<L, 1>(out),
                 }
             }
-            row += rows;
         }
     }
 }
 
-/// `rows` inputs against one panel.
+/// One tile of inputs, `[k, rows]`, against one panel.
 struct Tile<'a> {
     k: usize,
     a: &'a [f32],
@@ -203,7 +261,7 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     unsafe fn run<L: Lanes, const ROWS: usize>(&self, out: *mut f32) {
-        // SAFETY: `a` holds ROWS rows of k, `panel` k rows of PANEL; the caller owns the tile.
+        // SAFETY: `a` holds k times ROWS floats, `panel` k rows of PANEL; the caller owns the tile.
         unsafe {
             let mut sums = [[L::splat(0.0); 2]; ROWS];
             let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
@@ -211,7 +269,7 @@ impl Tile<'_> {
                 let w0 = L::load(panel.add(position * PANEL));
                 let w1 = L::load(panel.add(position * PANEL + 16));
                 for (row, sum) in sums.iter_mut().enumerate() {
-                    let x = L::splat(*a.add(row * self.k + position));
+                    let x = L::splat(*a.add(position * ROWS + row));
                     sum[0] = x.mul_add(w0, sum[0]);
                     sum[1] = x.mul_add(w1, sum[1]);
                 }

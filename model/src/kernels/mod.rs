@@ -1,6 +1,7 @@
 //! CPU kernels on plain `f32` slices: the arithmetic below the tensor operations of
 //! [`crate::ops`] and below the decoding engine.
 
+mod aligned;
 pub mod gemm;
 pub(crate) mod paged_attention;
 pub(crate) mod rows;

@@ -8,6 +8,7 @@
 
 use rayon::prelude::*;
 
+use super::aligned::AlignedFloats;
 use super::rows::softmax_kernel;
 use super::simd::{LANES, Lanes, dispatch};
 use super::tree_attention::Heads;
@@ -18,8 +19,8 @@ pub(crate) const BLOCK: usize = LANES;
 /// Keys and values of one layer, all blocks of the pool.
 #[derive(Debug)]
 pub(crate) struct LayerCache {
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    keys: AlignedFloats,
+    values: AlignedFloats,
     heads: Heads,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Reader<'a> {
 impl LayerCache {
     pub(crate) fn new(blocks: usize, heads: Heads) -> Self {
         let size = blocks * Self::block_floats(heads);
-        Self { keys: vec![0.0; size], values: vec![0.0; size], heads }
+        Self { keys: AlignedFloats::zeros(size), values: AlignedFloats::zeros(size), heads }
     }
 
     /// Floats of the keys (or values) of one block.
@@ -83,54 +84,106 @@ unsafe fn one_kernel<L: Lanes>(
 ) {
     let heads = cache.heads;
     let (width, visible) = (heads.width, reader.position + 1);
-    let padded = width.next_multiple_of(LANES);
     let group = heads.query / heads.key_value;
-    let blocks = &reader.blocks[..visible.div_ceil(BLOCK)];
-    let scale = 1.0 / (width as f32).sqrt();
-    let mut scores = vec![0.0f32; blocks.len() * BLOCK];
-    // Beyond the width both query and stored keys and values are zero.
-    let mut query = vec![0.0f32; padded];
-    let mut attended = vec![0.0f32; padded];
-    for head in 0..heads.query {
-        let kv = head / group;
-        query[..width].copy_from_slice(&q[head * width..(head + 1) * width]);
-        // SAFETY: block ids come from the pool that sized the arrays, and every head of a block has
-        // BLOCK × `padded` floats, `padded` being a multiple of LANES.
+    let mut row = Row {
+        cache,
+        blocks: &reader.blocks[..visible.div_ceil(BLOCK)],
+        visible,
+        padded: width.next_multiple_of(LANES),
+        query: Vec::new(),
+        scores: Vec::new(),
+    };
+    let mut head = 0;
+    while head < heads.query {
+        // Heads of one group, at most four at a time, so that sums stay in registers.
+        let count = (group - head % group).min(4);
+        let q = &q[head * width..(head + count) * width];
+        let out = &mut out[head * width..(head + count) * width];
+        // SAFETY: block ids come from the pool that sized the arrays.
         unsafe {
-            for (index, block) in blocks.iter().enumerate() {
-                let base = (*block as usize * heads.key_value + kv) * cache.head_size();
-                let keys = cache.keys[base..base + cache.head_size()].as_ptr();
-                // Four chains hide the latency of the multiply-add.
-                let mut sums = [L::splat(0.0); 4];
-                for at in (0..padded).step_by(4) {
-                    for (chain, sum) in sums.iter_mut().enumerate() {
-                        let x = L::splat(*query.as_ptr().add(at + chain));
-                        *sum = x.mul_add(L::load(keys.add((at + chain) * BLOCK)), *sum);
-                    }
-                }
-                let total = sums[0].add(sums[1]).add(sums[2].add(sums[3]));
-                total.mul(L::splat(scale)).store(scores.as_mut_ptr().add(index * BLOCK));
+            match count {
+                4 => row.heads::<L, 4>(head / group, q, out),
+                3 => row.heads::<L, 3>(head / group, q, out),
+                2 => row.heads::<L, 2>(head / group, q, out),
+                _ => row.heads::<L, 1>(head / group, q, out),
             }
-            softmax_kernel::<L>(&mut scores[..visible]);
-            for column in (0..padded).step_by(4 * LANES) {
-                let chains = ((padded - column) / LANES).min(4);
-                let mut sums = [L::splat(0.0); 4];
-                for (index, block) in blocks.iter().enumerate() {
-                    let base = (*block as usize * heads.key_value + kv) * cache.head_size();
-                    let values = cache.values[base..base + cache.head_size()].as_ptr();
-                    for slot in 0..BLOCK.min(visible - index * BLOCK) {
-                        let p = L::splat(scores[index * BLOCK + slot]);
-                        let value = values.add(slot * padded + column);
-                        for (chain, sum) in sums.iter_mut().enumerate().take(chains) {
-                            *sum = p.mul_add(L::load(value.add(chain * LANES)), *sum);
+        }
+        head += count;
+    }
+}
+
+/// One token's attention, with room for what its heads need.
+struct Row<'a> {
+    cache: &'a LayerCache,
+    blocks: &'a [u32],
+    visible: usize,
+    /// Head width rounded up to whole vectors; beyond the width all stored values are zero.
+    padded: usize,
+    query: Vec<f32>,
+    scores: Vec<f32>,
+}
+
+impl Row<'_> {
+    /// Attention of `HEADS` query heads that share key-value head `kv`.
+    #[inline(always)]
+    unsafe fn heads<L: Lanes, const HEADS: usize>(&mut self, kv: usize, q: &[f32], out: &mut [f32]) {
+        let Heads { key_value, width, .. } = self.cache.heads;
+        let (padded, visible) = (self.padded, self.visible);
+        let length = self.blocks.len() * BLOCK;
+        self.query.clear();
+        self.query.resize(HEADS * padded, 0.0);
+        for (slot, q) in self.query.chunks_exact_mut(padded).zip(q.chunks_exact(width)) {
+            slot[..width].copy_from_slice(q);
+        }
+        self.scores.resize(HEADS * length, 0.0);
+        let size = self.cache.head_size();
+        let base = |block: u32| (block as usize * key_value + kv) * size;
+        let query = self.query.as_ptr();
+        let scale = 1.0 / (width as f32).sqrt();
+        // SAFETY: every head of a block has BLOCK × `padded` floats, `padded` being a multiple of
+        // LANES; queries and scores were just sized for HEADS.
+        unsafe {
+            for (index, block) in self.blocks.iter().enumerate() {
+                let keys = self.cache.keys[base(*block)..base(*block) + size].as_ptr();
+                // Two chains a head hide the latency of the multiply-add.
+                let mut sums = [[L::splat(0.0); 2]; HEADS];
+                for at in (0..padded).step_by(2) {
+                    for chain in 0..2 {
+                        let key = L::load(keys.add((at + chain) * BLOCK));
+                        for (head, sum) in sums.iter_mut().enumerate() {
+                            let x = L::splat(*query.add(head * padded + at + chain));
+                            sum[chain] = x.mul_add(key, sum[chain]);
                         }
                     }
                 }
-                for (chain, sum) in sums.iter().enumerate().take(chains) {
-                    sum.store(attended.as_mut_ptr().add(column + chain * LANES));
+                for (head, sum) in sums.iter().enumerate() {
+                    let target = self.scores.as_mut_ptr().add(head * length + index * BLOCK);
+                    sum[0].add(sum[1]).mul(L::splat(scale)).store(target);
                 }
             }
-            out[head * width..(head + 1) * width].copy_from_slice(&attended[..width]);
+            for scores in self.scores.chunks_exact_mut(length) {
+                softmax_kernel::<L>(&mut scores[..visible]);
+            }
+            let scores = self.scores.as_ptr();
+            for column in (0..padded).step_by(LANES) {
+                let mut sums = [[L::splat(0.0); 2]; HEADS];
+                for (index, block) in self.blocks.iter().enumerate() {
+                    let values = self.cache.values[base(*block)..base(*block) + size].as_ptr();
+                    for slot in 0..BLOCK.min(visible - index * BLOCK) {
+                        let value = L::load(values.add(slot * padded + column));
+                        for (head, sum) in sums.iter_mut().enumerate() {
+                            let p = L::splat(*scores.add(head * length + index * BLOCK + slot));
+                            sum[slot % 2] = p.mul_add(value, sum[slot % 2]);
+                        }
+                    }
+                }
+                for (head, sum) in sums.iter().enumerate() {
+                    let lanes = sum[0].add(sum[1]).to_array();
+                    let count = LANES.min(width.saturating_sub(column));
+                    out[head * width + column..head * width + column + count]
+                        .copy_from_slice(&lanes[..count]);
+                }
+            }
         }
     }
 }

@@ -61,12 +61,12 @@ fn small(pre: &str) -> Tokenizer {
         "\u{10a} \u{10a}",
         "P A",
     ];
-    Tokenizer::from_gguf(&metadata(pre, parts(&merges))).unwrap()
+    Tokenizer::from_gguf(&metadata(pre, parts(&merges))).expect("valid")
 }
 
 /// The tokens of `text`, each as the text it stands for.
 fn pieces(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
-    let ids = tokenizer.encode(text).unwrap();
+    let ids = tokenizer.encode(text).expect("valid");
     ids.iter()
         .map(|id| tokenizer.decode(&[*id], false))
         .collect()
@@ -76,13 +76,13 @@ fn pieces(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
 fn special_tokens_are_recognised_in_trusted_text_only() {
     let tokenizer = small("smollm");
     let text = "<|im_start|>ab<think><|im_end|>";
-    let ids = tokenizer.encode(text).unwrap();
+    let ids = tokenizer.encode(text).expect("valid");
     assert_eq!((ids[0], ids[2], ids[3]), (0, THINK, 1));
     assert_eq!(tokenizer.decode(&ids, false), text);
     assert_eq!(tokenizer.decode(&ids, true), "ab<think>");
     assert_eq!((tokenizer.bos_id(), tokenizer.eos_id()), (Some(0), Some(1)));
 
-    let plain = tokenizer.encode_plain(text).unwrap();
+    let plain = tokenizer.encode_plain(text).expect("valid");
     assert!(plain.iter().all(|id| !tokenizer.is_special(*id)));
     assert!(plain.contains(&THINK));
     assert_eq!(tokenizer.decode(&plain, true), text);
@@ -105,11 +105,39 @@ fn special_tokens_are_recognised_in_trusted_text_only() {
 }
 
 #[test]
+fn our_pipeline_is_that_of_the_crate() {
+    for pre in ["smollm", "qwen2", "llama-bpe", "gpt-2"] {
+        let tokenizer = small(pre);
+        let mut reference = tokenizer.inner.clone();
+        for text in [
+            "",
+            " ab<think>12\n\n<|im_end|>é😀'S",
+            "<|im_start|><|im_start|>",
+            "e\u{301}",
+        ] {
+            reference.set_encode_special_tokens(false);
+            let expected = reference.encode(text, false).expect("valid");
+            assert_eq!(tokenizer.encode(text).expect("valid"), expected.get_ids());
+            assert_eq!(
+                tokenizer.encode_with_ranges(text).expect("valid"),
+                encoded(&expected)
+            );
+            reference.set_encode_special_tokens(true);
+            let expected = reference.encode(text, false).expect("valid");
+            assert_eq!(
+                tokenizer.encode_plain(text).expect("valid"),
+                expected.get_ids()
+            );
+        }
+    }
+}
+
+#[test]
 fn a_special_token_that_is_a_whole_word_is_spelt_out() {
     // Llama 3 takes whole words from the vocabulary before it merges.
     for pre in ["llama-bpe", "gpt-2"] {
         let tokenizer = small(pre);
-        let ids = tokenizer.encode_plain("PAD").unwrap();
+        let ids = tokenizer.encode_plain("PAD").expect("valid");
         assert!(
             !ids.is_empty() && ids.iter().all(|id| !tokenizer.is_special(*id)),
             "{pre}"
@@ -126,15 +154,15 @@ fn rendered_text_keeps_smuggled_tokens_as_text() {
         text: text.clone(),
         ..Rendered::default()
     };
-    let encoded = tokenizer.encode_rendered(&honest).unwrap();
-    assert_eq!(encoded.ids, tokenizer.encode(&text).unwrap());
+    let encoded = tokenizer.encode_rendered(&honest).expect("valid");
+    assert_eq!(encoded.ids, tokenizer.encode(&text).expect("valid"));
 
     let smuggled = Rendered {
         text: text.clone(),
         literal: vec![13..23, 23..35],
         ..honest
     };
-    let encoded = tokenizer.encode_rendered(&smuggled).unwrap();
+    let encoded = tokenizer.encode_rendered(&smuggled).expect("valid");
     let special: Vec<u32> = encoded
         .ids
         .iter()
@@ -165,12 +193,12 @@ fn pre_tokenizers_cut_as_their_models_do() {
     assert_eq!(pieces(&small("qwen2"), ".\n"), [".\n"]);
     // NFC joins e and the combining accent.
     assert_eq!(
-        small("qwen2").encode("e\u{301}").unwrap(),
-        small("qwen2").encode("é").unwrap()
+        small("qwen2").encode("e\u{301}").expect("valid"),
+        small("qwen2").encode("é").expect("valid")
     );
     assert_ne!(
-        small("gpt-2").encode("e\u{301}").unwrap(),
-        small("gpt-2").encode("é").unwrap()
+        small("gpt-2").encode("e\u{301}").expect("valid"),
+        small("gpt-2").encode("é").expect("valid")
     );
 }
 
@@ -179,7 +207,9 @@ fn what_the_metadata_lacks_or_gets_wrong_is_named() {
     let error = |change: &dyn Fn(&mut HashMap<String, Metadata>)| {
         let mut metadata = metadata("qwen2", parts(&["1 2"]));
         change(&mut metadata);
-        Tokenizer::from_gguf(&metadata).unwrap_err().to_string()
+        Tokenizer::from_gguf(&metadata)
+            .expect_err("refused")
+            .to_string()
     };
     let set = |key: &str, value: Metadata| {
         let key = key.to_owned();
@@ -218,7 +248,7 @@ fn a_merge_may_begin_with_a_space() {
 fn streams_release_whole_characters() {
     let tokenizer = small("smollm");
     let text = "a😀é<|im_end|>";
-    let ids = tokenizer.encode(text).unwrap();
+    let ids = tokenizer.encode(text).expect("valid");
     let mut stream = TokenStream::new(false);
     let released: Vec<String> = ids.iter().map(|id| stream.push(&tokenizer, *id)).collect();
     assert_eq!(released, ["a", "", "", "", "😀", "", "é", "<|im_end|>"]);
@@ -228,7 +258,7 @@ fn streams_release_whole_characters() {
     let byte = |byte: u8| {
         tokenizer
             .id_of(&alphabet::byte_to_char(byte).to_string())
-            .unwrap()
+            .expect("valid")
     };
     for bytes in [
         &[0xf0, 0x9f, b'a'][..],
@@ -256,7 +286,7 @@ fn streams_release_whole_characters() {
 #[test]
 fn ids_outside_the_vocabulary_decode_to_nothing() {
     let tokenizer = small("smollm");
-    let size = u32::try_from(tokenizer.vocab_size()).unwrap();
+    let size = u32::try_from(tokenizer.vocab_size()).expect("valid");
     assert_eq!(tokenizer.decode(&[size, u32::MAX], false), "");
     assert_eq!(tokenizer.token_bytes(size), None);
     assert_eq!(tokenizer.token_text(size), None);
@@ -271,7 +301,10 @@ fn masks_cover_the_tokens_that_touch_a_span() {
         ids: vec![0; 5],
         ranges: vec![0..2, 2..5, 5..6, 5..6, 6..9],
     };
-    assert_eq!(encoded.mask(&[2..5]), [false, true, false, false, false]);
+    assert_eq!(
+        encoded.mask(&[2..4, 4..5]),
+        [false, true, false, false, false]
+    );
     assert_eq!(
         encoded.mask(&[0..1, 5..6, 8..9]),
         [true, false, true, true, true]
@@ -290,14 +323,17 @@ fn a_rendered_start_token_is_never_doubled() {
     ] {
         parts.tokens[id] = token.to_owned();
     }
-    let tokenizer = Tokenizer::from_gguf(&metadata("llama-bpe", parts)).unwrap();
+    let tokenizer = Tokenizer::from_gguf(&metadata("llama-bpe", parts)).expect("valid");
     let text = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nping";
-    let ids = tokenizer.encode(text).unwrap();
+    let ids = tokenizer.encode(text).expect("valid");
     assert_eq!(ids[..2], [0, 1]);
     assert!(tokenizer.check_start(&ids).is_ok());
     let doubled = [&[0], &ids[..]].concat();
     assert_eq!(
-        tokenizer.check_start(&doubled).unwrap_err().to_string(),
+        tokenizer
+            .check_start(&doubled)
+            .expect_err("refused")
+            .to_string(),
         "the text begins with 2 start tokens \"<|begin_of_text|>\""
     );
 }
@@ -305,7 +341,7 @@ fn a_rendered_start_token_is_never_doubled() {
 /// A `tokenizer.json` with a post-processor that adds a start token, padding and truncation.
 fn json_with(change: impl Fn(&mut Value)) -> Vec<u8> {
     let mut json = gguf::describe(&metadata("qwen2", parts(&["1 2"])))
-        .unwrap()
+        .expect("valid")
         .json;
     json["post_processor"] = json!({
         "type": "TemplateProcessing",
@@ -320,21 +356,21 @@ fn json_with(change: impl Fn(&mut Value)) -> Vec<u8> {
         "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0,
     });
     change(&mut json);
-    serde_json::to_vec(&json).unwrap()
+    serde_json::to_vec(&json).expect("valid")
 }
 
 #[test]
 fn files_are_read_without_their_additions() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("valid");
     let path = folder.path().join("tokenizer.json");
-    std::fs::write(&path, json_with(|_| {})).unwrap();
-    assert_eq!(Tokenizer::from_file(&path).unwrap().eos_id(), None);
+    std::fs::write(&path, json_with(|_| {})).expect("valid");
+    assert_eq!(Tokenizer::from_file(&path).expect("valid").eos_id(), None);
     let config = r#"{"bos_token": null, "eos_token": {"content": "<|im_end|>", "lstrip": false}}"#;
-    std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
-    let tokenizer = Tokenizer::from_file(&path).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), config).expect("valid");
+    let tokenizer = Tokenizer::from_file(&path).expect("valid");
     assert_eq!((tokenizer.bos_id(), tokenizer.eos_id()), (None, Some(1)));
-    assert_eq!(tokenizer.encode("abcd").unwrap().len(), 4);
-    let missing = Tokenizer::from_file(&folder.path().join("other.json")).unwrap_err();
+    assert_eq!(tokenizer.encode("abcd").expect("valid").len(), 4);
+    let missing = Tokenizer::from_file(&folder.path().join("other.json")).expect_err("refused");
     assert!(missing.to_string().ends_with("other.json"));
 }
 
@@ -342,7 +378,7 @@ fn files_are_read_without_their_additions() {
 fn files_that_work_in_another_way_are_refused() {
     let error = |change: &dyn Fn(&mut Value)| {
         Tokenizer::from_json(&json_with(change))
-            .unwrap_err()
+            .expect_err("refused")
             .to_string()
     };
     assert_eq!(
