@@ -4,8 +4,20 @@ use std::time::Instant;
 use model::kernels::gemm::Packed;
 
 fn main() {
-    let m = std::env::args().nth(1).and_then(|v| v.parse().ok()).unwrap_or(64);
-    for (n, k) in [(576, 576), (192, 576), (1536, 576), (576, 1536), (49152, 576)] {
+    let m = std::env::args()
+        .nth(1)
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(64);
+    for (n, k) in [
+        (576, 64),
+        (576, 128),
+        (576, 256),
+        (576, 576),
+        (192, 576),
+        (1536, 576),
+        (576, 1536),
+        (49152, 576),
+    ] {
         let weight: Vec<f32> = (0..n * k).map(|i| (i % 7) as f32 - 3.0).collect();
         let packed = Packed::new(&weight, n, k);
         let a = vec![1.0f32; m * k];

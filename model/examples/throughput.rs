@@ -23,13 +23,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let max_batch = rest.get(1).map_or(Ok(64), |v| v.parse())?;
     let start = Instant::now();
     let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
-    let metadata = checkpoint.metadata.as_ref().ok_or("a GGUF file is needed")?;
+    let metadata = checkpoint
+        .metadata
+        .as_ref()
+        .ok_or("a GGUF file is needed")?;
     let tokenizer = Arc::new(Tokenizer::from_gguf(metadata)?);
-    let template = metadata.get("tokenizer.chat_template").ok_or("no chat template")?;
+    let template = metadata
+        .get("tokenizer.chat_template")
+        .ok_or("no chat template")?;
     let template = ChatTemplate::new(template.to_string()?)?;
     let model = Arc::new(Transformer::new(checkpoint)?);
     let loaded = start.elapsed();
-    let options = EngineOptions { max_batch, ..EngineOptions::default() };
+    let options = EngineOptions {
+        max_batch,
+        ..EngineOptions::default()
+    };
     let engine = Engine::new(model, None, Arc::clone(&tokenizer), options)?;
     let start = Instant::now();
     let (sender, receiver) = channel();
@@ -44,7 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             GenerationRequest {
                 prompt: tokenizer.encode(&text)?,
                 max_new,
-                sampling: Sampling { temperature: 0.7, top_p: 1.0, top_k: 0 },
+                sampling: Sampling {
+                    temperature: 0.7,
+                    top_p: 1.0,
+                    top_k: 0,
+                },
                 seed: count as u64,
                 stop_tokens: Vec::new(),
                 stop_strings: Vec::new(),

@@ -76,8 +76,15 @@ pub enum Projection {
 
 impl Projection {
     /// All seven, in checkpoint order.
-    pub const ALL: [Self; 7] =
-        [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
+    pub const ALL: [Self; 7] = [
+        Self::Query,
+        Self::Key,
+        Self::Value,
+        Self::Output,
+        Self::Gate,
+        Self::Up,
+        Self::Down,
+    ];
 
     /// Name inside a block, as in the checkpoint (`self_attn.q_proj`).
     pub fn path(self) -> &'static str {
@@ -94,7 +101,9 @@ impl Projection {
 
     /// PEFT's name of the module (`q_proj`).
     pub fn module(self) -> &'static str {
-        self.path().rsplit_once('.').map_or(self.path(), |(_, module)| module)
+        self.path()
+            .rsplit_once('.')
+            .map_or(self.path(), |(_, module)| module)
     }
 
     fn from_module(name: &str) -> Option<Self> {
@@ -119,7 +128,12 @@ impl AdapterConfig {
     /// Factor on `B A`.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
-        self.alpha as f64 / if self.rank_stabilised { rank.sqrt() } else { rank }
+        self.alpha as f64
+            / if self.rank_stabilised {
+                rank.sqrt()
+            } else {
+                rank
+            }
     }
 }
 
@@ -196,9 +210,9 @@ impl Adapter {
                 let shape = &shapes[&format!("model.layers.{layer}.{}.weight", target.path())];
                 let mut take = |part: &str, expected: [usize; 2]| {
                     let key = parameter_name(layer, *target, part);
-                    let tensor = tensors
-                        .remove(&key)
-                        .ok_or_else(|| AdapterError::Mismatch { reason: format!("{key} is missing") })?;
+                    let tensor = tensors.remove(&key).ok_or_else(|| AdapterError::Mismatch {
+                        reason: format!("{key} is missing"),
+                    })?;
                     if tensor.dims() != expected {
                         let reason = format!("{key} is {:?}, not {expected:?}", tensor.dims());
                         return Err(AdapterError::Mismatch { reason });
@@ -211,7 +225,9 @@ impl Adapter {
             }
         }
         if let Some(key) = tensors.keys().next() {
-            return Err(AdapterError::Mismatch { reason: format!("{key} is not expected") });
+            return Err(AdapterError::Mismatch {
+                reason: format!("{key} is not expected"),
+            });
         }
         Ok(Self { config, pairs })
     }
@@ -220,17 +236,28 @@ impl Adapter {
     ///
     /// # Errors
     /// When a file is missing or damaged, or the adapter is not a plain LoRA for this model.
-    pub fn load(directory: &Path, model: &ModelConfig, device: &Device) -> Result<Self, AdapterError> {
+    pub fn load(
+        directory: &Path,
+        model: &ModelConfig,
+        device: &Device,
+    ) -> Result<Self, AdapterError> {
         let path = directory.join("adapter_config.json");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| AdapterError::Io { path: path.clone(), source })?;
-        let wrong = |reason: String| AdapterError::Config { path: path.clone(), reason };
+        let text = std::fs::read_to_string(&path).map_err(|source| AdapterError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        let wrong = |reason: String| AdapterError::Config {
+            path: path.clone(),
+            reason,
+        };
         let peft: PeftConfig = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         if peft.peft_type != "LORA" || peft.use_dora || peft.modules_to_save.is_some() {
             return Err(wrong("only plain LoRA adapters are supported".into()));
         }
         if !peft.rank_pattern.is_empty() || !peft.alpha_pattern.is_empty() {
-            return Err(wrong("rank_pattern and alpha_pattern are not supported".into()));
+            return Err(wrong(
+                "rank_pattern and alpha_pattern are not supported".into(),
+            ));
         }
         let mut targets = Vec::new();
         for module in &peft.target_modules {
@@ -297,13 +324,19 @@ impl Adapter {
 
     /// Number of trainable parameters.
     pub fn parameters(&self) -> usize {
-        self.pairs.values().map(|l| l.a.elem_count() + l.b.elem_count()).sum()
+        self.pairs
+            .values()
+            .map(|l| l.a.elem_count() + l.b.elem_count())
+            .sum()
     }
 }
 
 /// PEFT's key of one parameter; `part` is `A` or `B`.
 pub fn parameter_name(layer: usize, projection: Projection, part: &str) -> String {
-    format!("base_model.model.model.layers.{layer}.{}.lora_{part}.weight", projection.path())
+    format!(
+        "base_model.model.model.layers.{layer}.{}.lora_{part}.weight",
+        projection.path()
+    )
 }
 
 /// Bytes of a safetensors file with these f32 tensors, in name order.
@@ -313,11 +346,20 @@ pub fn parameter_name(layer: usize, projection: Projection, part: &str) -> Strin
 pub fn serialize(tensors: &TensorMap) -> Result<Vec<u8>, AdapterError> {
     let mut data = Vec::new();
     for (name, tensor) in tensors {
-        let flat = tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?;
-        let bytes: Vec<u8> = flat.to_vec1::<f32>()?.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let flat = tensor
+            .to_device(&Device::Cpu)?
+            .to_dtype(DType::F32)?
+            .flatten_all()?;
+        let bytes: Vec<u8> = flat
+            .to_vec1::<f32>()?
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
         data.push((name.clone(), tensor.dims().to_vec(), bytes));
     }
-    let mismatch = |e: safetensors::SafeTensorError| AdapterError::Mismatch { reason: e.to_string() };
+    let mismatch = |e: safetensors::SafeTensorError| AdapterError::Mismatch {
+        reason: e.to_string(),
+    };
     let views = data
         .iter()
         .map(|(name, shape, bytes)| {

@@ -174,7 +174,11 @@ impl ModelConfig {
         let generation = directory.join("generation_config.json");
         if generation.exists() {
             let raw: RawGeneration = read_json(&generation)?;
-            for id in raw.eos_token_id.map(OneOrMany::into_vec).unwrap_or_default() {
+            for id in raw
+                .eos_token_id
+                .map(OneOrMany::into_vec)
+                .unwrap_or_default()
+            {
                 if !config.eos_token_ids.contains(&id) {
                     config.eos_token_ids.push(id);
                 }
@@ -203,10 +207,15 @@ impl ModelConfig {
         let heads = raw.num_attention_heads;
         let key_value = raw.num_key_value_heads.unwrap_or(heads);
         if heads == 0 || key_value == 0 || !heads.is_multiple_of(key_value) {
-            return unsupported(format!("{heads} query heads over {key_value} key-value heads"));
+            return unsupported(format!(
+                "{heads} query heads over {key_value} key-value heads"
+            ));
         }
         let rope = raw.rope_parameters.or(raw.rope_scaling);
-        let theta = raw.rope_theta.or(rope.as_ref().and_then(|r| r.rope_theta)).unwrap_or(1e4);
+        let theta = raw
+            .rope_theta
+            .or(rope.as_ref().and_then(|r| r.rope_theta))
+            .unwrap_or(1e4);
         Ok(Self {
             family,
             vocab_size: raw.vocab_size,
@@ -221,7 +230,10 @@ impl ModelConfig {
             rope_scaling: scaling(rope)?,
             max_position_embeddings: raw.max_position_embeddings,
             tie_word_embeddings: raw.tie_word_embeddings,
-            eos_token_ids: raw.eos_token_id.map(OneOrMany::into_vec).unwrap_or_default(),
+            eos_token_ids: raw
+                .eos_token_id
+                .map(OneOrMany::into_vec)
+                .unwrap_or_default(),
         })
     }
 
@@ -234,7 +246,9 @@ impl ModelConfig {
         vocab_size: usize,
         has_head: bool,
     ) -> Result<Self, ConfigError> {
-        let missing = |key: &str| ConfigError::Missing { key: key.to_owned() };
+        let missing = |key: &str| ConfigError::Missing {
+            key: key.to_owned(),
+        };
         let architecture = metadata
             .get("general.architecture")
             .and_then(|v| v.to_string().ok())
@@ -244,18 +258,31 @@ impl ModelConfig {
             "qwen2" => Family::Qwen2,
             "qwen3" => Family::Qwen3,
             other => {
-                return Err(ConfigError::Unsupported { what: format!("architecture {other:?}") });
+                return Err(ConfigError::Unsupported {
+                    what: format!("architecture {other:?}"),
+                });
             }
         };
         let key = |name: &str| format!("{architecture}.{name}");
         let integer = |name: &str| {
             let key = key(name);
-            let value = metadata.get(&key).and_then(|v| v.to_u64().or_else(|_| v.to_u32().map(u64::from)).ok());
-            value.and_then(|v| usize::try_from(v).ok()).ok_or(ConfigError::Missing { key })
+            let value = metadata
+                .get(&key)
+                .and_then(|v| v.to_u64().or_else(|_| v.to_u32().map(u64::from)).ok());
+            value
+                .and_then(|v| usize::try_from(v).ok())
+                .ok_or(ConfigError::Missing { key })
         };
-        let float = |name: &str| metadata.get(&key(name)).and_then(|v| v.to_f32().ok()).map(f64::from);
+        let float = |name: &str| {
+            metadata
+                .get(&key(name))
+                .and_then(|v| v.to_f32().ok())
+                .map(f64::from)
+        };
         if metadata.contains_key(&key("rope.scaling.type")) {
-            return Err(ConfigError::Unsupported { what: key("rope.scaling.type") });
+            return Err(ConfigError::Unsupported {
+                what: key("rope.scaling.type"),
+            });
         }
         let hidden_size = integer("embedding_length")?;
         let heads = integer("attention.head_count")?;
@@ -311,16 +338,24 @@ impl ModelConfig {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    serde_json::from_str(&text)
-        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source })
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_str(&text).map_err(|source| ConfigError::Parse {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn scaling(raw: Option<RawRope>) -> Result<RopeScaling, ConfigError> {
-    let Some(raw) = raw else { return Ok(RopeScaling::None) };
+    let Some(raw) = raw else {
+        return Ok(RopeScaling::None);
+    };
     let need = |value: Option<f64>, key: &str| {
-        value.ok_or_else(|| ConfigError::Missing { key: format!("rope_scaling.{key}") })
+        value.ok_or_else(|| ConfigError::Missing {
+            key: format!("rope_scaling.{key}"),
+        })
     };
     match raw.rope_type.as_deref() {
         None | Some("default") => Ok(RopeScaling::None),
@@ -334,9 +369,9 @@ fn scaling(raw: Option<RawRope>) -> Result<RopeScaling, ConfigError> {
                 "original_max_position_embeddings",
             )?,
         }),
-        Some(other) => {
-            Err(ConfigError::Unsupported { what: format!("rope_scaling type {other:?}") })
-        }
+        Some(other) => Err(ConfigError::Unsupported {
+            what: format!("rope_scaling type {other:?}"),
+        }),
     }
 }
 
@@ -406,7 +441,12 @@ mod tests {
         assert_eq!(config.eos_token_ids, [1, 2]);
         let mut other = base.clone();
         other["model_type"] = "mamba".into();
-        assert!(parse(other).expect_err("family").to_string().contains("mamba"));
+        assert!(
+            parse(other)
+                .expect_err("family")
+                .to_string()
+                .contains("mamba")
+        );
         let mut other = base;
         other["rope_parameters"]["rope_type"] = "yarn".into();
         assert!(parse(other).expect_err("rope").to_string().contains("yarn"));

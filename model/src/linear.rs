@@ -17,7 +17,10 @@ pub struct Linear {
 #[derive(Debug)]
 enum Weight {
     /// On the CPU: packed for the product and, once needed, for the input gradient.
-    Packed { forward: Packed, backward: OnceLock<Packed> },
+    Packed {
+        forward: Packed,
+        backward: OnceLock<Packed>,
+    },
     /// On other devices: the tensor `[out, in]`.
     Dense(Tensor),
 }
@@ -31,7 +34,10 @@ impl Linear {
         let weight = if weight.device().is_cpu() {
             let (n, k) = weight.dims2()?;
             let forward = Packed::new(&floats(&weight.contiguous()?)?, n, k);
-            Weight::Packed { forward, backward: OnceLock::new() }
+            Weight::Packed {
+                forward,
+                backward: OnceLock::new(),
+            }
         } else {
             Weight::Dense(weight.clone())
         };
@@ -132,7 +138,12 @@ impl Lora {
         } else {
             None
         };
-        Ok(Self { a, b, scale, packed })
+        Ok(Self {
+            a,
+            b,
+            scale,
+            packed,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

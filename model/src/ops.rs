@@ -5,15 +5,13 @@
 //! each function here has a `_backward` beside it, and [`crate::transformer`] chains them. On the CPU
 //! they run our kernels; on other devices they are composed of candle's own operations.
 
-#![expect(clippy::similar_names, reason = "dq, dk, dv are the field's names for these gradients")]
-
 use std::ops::Deref;
 
 use candle_core::{D, DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use crate::kernels::{rows, tree_attention};
 pub(crate) use crate::kernels::tree_attention::Heads;
+use crate::kernels::{rows, tree_attention};
 use crate::tree::TokenTree;
 
 /// Rows below this many elements are not worth waking a second thread.
@@ -51,15 +49,23 @@ pub(crate) fn floats(tensor: &Tensor) -> Result<impl Deref<Target = [f32]> + '_>
         }
         _ => candle_core::bail!("a CPU tensor is needed"),
     }
-    Ok(Floats { guard, start, length: end - start })
+    Ok(Floats {
+        guard,
+        start,
+        length: end - start,
+    })
 }
 
 /// Fill `out` row by row, over threads when there is enough to do.
 fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
     if out.len() < SERIAL {
-        out.chunks_exact_mut(width).enumerate().for_each(|(row, out)| work(row, out));
+        out.chunks_exact_mut(width)
+            .enumerate()
+            .for_each(|(row, out)| work(row, out));
     } else {
-        out.par_chunks_exact_mut(width).enumerate().for_each(|(row, out)| work(row, out));
+        out.par_chunks_exact_mut(width)
+            .enumerate()
+            .for_each(|(row, out)| work(row, out));
     }
 }
 
@@ -68,13 +74,23 @@ pub(crate) fn rms_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
     let (count, width) = x.dims2()?;
     if !x.device().is_cpu() {
         let x32 = x.to_dtype(DType::F32)?;
-        let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?.sqrt()?.recip()?;
-        return x32.broadcast_mul(&scale)?.to_dtype(x.dtype())?.broadcast_mul(w);
+        let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?
+            .sqrt()?
+            .recip()?;
+        return x32
+            .broadcast_mul(&scale)?
+            .to_dtype(x.dtype())?
+            .broadcast_mul(w);
     }
     let (input, weight) = (floats(x)?, floats(w)?);
     let mut out = vec![0.0; count * width];
     for_rows(&mut out, width, |row, out| {
-        rows::rms_norm(&input[row * width..(row + 1) * width], &weight, eps as f32, out);
+        rows::rms_norm(
+            &input[row * width..(row + 1) * width],
+            &weight,
+            eps as f32,
+            out,
+        );
     });
     Tensor::from_vec(out, (count, width), &Device::Cpu)
 }
@@ -90,11 +106,15 @@ pub(crate) fn rms_norm_backward(
     let (count, width) = x.dims2()?;
     if !x.device().is_cpu() {
         let (x32, dy32) = (x.to_dtype(DType::F32)?, dy.to_dtype(DType::F32)?);
-        let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?.sqrt()?.recip()?;
+        let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?
+            .sqrt()?
+            .recip()?;
         let unit = x32.broadcast_mul(&scale)?;
         let g = dy32.broadcast_mul(&w.to_dtype(DType::F32)?)?;
         let dot = (&g * &unit)?.mean_keepdim(D::Minus1)?;
-        let dx = (g - unit.broadcast_mul(&dot)?)?.broadcast_mul(&scale)?.to_dtype(x.dtype())?;
+        let dx = (g - unit.broadcast_mul(&dot)?)?
+            .broadcast_mul(&scale)?
+            .to_dtype(x.dtype())?;
         let dw = want_weight.then(|| (dy32 * unit)?.sum(0)).transpose()?;
         return Ok((dx, dw));
     }
@@ -115,7 +135,9 @@ pub(crate) fn rms_norm_backward(
             rows::rms_norm_backward(x, &weight, eps as f32, dy, dx, None);
         });
     }
-    let dw = dw.map(|dw| Tensor::from_vec(dw, width, &Device::Cpu)).transpose()?;
+    let dw = dw
+        .map(|dw| Tensor::from_vec(dw, width, &Device::Cpu))
+        .transpose()?;
     Ok((Tensor::from_vec(dx, (count, width), &Device::Cpu)?, dw))
 }
 
@@ -130,7 +152,9 @@ pub(crate) struct RopeTable {
 impl RopeTable {
     pub(crate) fn new(frequencies: &[f32], positions: &[u32], device: &Device) -> Result<Self> {
         let shape = (positions.len(), frequencies.len());
-        let angles = positions.iter().flat_map(|p| frequencies.iter().map(move |f| *p as f32 * f));
+        let angles = positions
+            .iter()
+            .flat_map(|p| frequencies.iter().map(move |f| *p as f32 * f));
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
         Ok(Self {
             cos: Tensor::from_vec(cos, shape, device)?,
@@ -148,7 +172,10 @@ pub(crate) fn rope(x: &Tensor, table: &RopeTable, direction: f64) -> Result<Tens
         let heads = width / table.head;
         let x4 = x.reshape((count, heads, 2, half))?;
         let (a, b) = (x4.narrow(2, 0, 1)?, x4.narrow(2, 1, 1)?);
-        let cos = table.cos.to_dtype(x.dtype())?.reshape((count, 1, 1, half))?;
+        let cos = table
+            .cos
+            .to_dtype(x.dtype())?
+            .reshape((count, 1, 1, half))?;
         let sin = (table.sin.to_dtype(x.dtype())? * direction)?.reshape((count, 1, 1, half))?;
         let first = (a.broadcast_mul(&cos)? - b.broadcast_mul(&sin)?)?;
         let second = (b.broadcast_mul(&cos)? + a.broadcast_mul(&sin)?)?;
@@ -158,7 +185,13 @@ pub(crate) fn rope(x: &Tensor, table: &RopeTable, direction: f64) -> Result<Tens
     let mut out = floats(x)?.to_vec();
     for_rows(&mut out, width, |row, out| {
         let span = row * half..(row + 1) * half;
-        rows::rope(out, &cos[span.clone()], &sin[span], table.head, direction as f32);
+        rows::rope(
+            out,
+            &cos[span.clone()],
+            &sin[span],
+            table.head,
+            direction as f32,
+        );
     });
     Tensor::from_vec(out, (count, width), &Device::Cpu)
 }
@@ -190,14 +223,19 @@ pub(crate) fn swiglu_backward(gate: &Tensor, up: &Tensor, dy: &Tensor) -> Result
     let width = shape.1;
     let (gate, up, dy) = (floats(gate)?, floats(up)?, floats(dy)?);
     let (mut dgate, mut dup) = (vec![0.0; dy.len()], vec![0.0; dy.len()]);
-    dgate.par_chunks_exact_mut(width).zip(dup.par_chunks_exact_mut(width)).enumerate().for_each(
-        |(row, (dgate, dup))| {
+    dgate
+        .par_chunks_exact_mut(width)
+        .zip(dup.par_chunks_exact_mut(width))
+        .enumerate()
+        .for_each(|(row, (dgate, dup))| {
             let span = row * width..(row + 1) * width;
             let (gate, up) = (&gate[span.clone()], &up[span.clone()]);
             rows::swiglu_backward(gate, up, &dy[span], dgate, dup);
-        },
-    );
-    Ok((Tensor::from_vec(dgate, shape, &Device::Cpu)?, Tensor::from_vec(dup, shape, &Device::Cpu)?))
+        });
+    Ok((
+        Tensor::from_vec(dgate, shape, &Device::Cpu)?,
+        Tensor::from_vec(dup, shape, &Device::Cpu)?,
+    ))
 }
 
 /// Attention over a token tree; `q[tokens, query · width]`, `k` and `v`
@@ -218,7 +256,6 @@ pub(crate) fn tree_attention(
 }
 
 /// Gradients of [`tree_attention`] by `q`, `k` and `v`, given its result `out`.
-#[expect(clippy::too_many_arguments, reason = "the six tensors of an attention backward")]
 pub(crate) fn tree_attention_backward(
     tree: &TokenTree,
     heads: Heads,
@@ -271,7 +308,9 @@ fn split_heads(x: &Tensor, heads: Heads, count: usize) -> Result<Tensor> {
 
 fn merge_heads(x: &Tensor) -> Result<Tensor> {
     let (heads, tokens, width) = x.dims3()?;
-    x.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * width))
+    x.transpose(0, 1)?
+        .contiguous()?
+        .reshape((tokens, heads * width))
 }
 
 /// Sum gradients of repeated key-value heads: `[query, tokens, width]` to `[tokens, kv · width]`.
@@ -318,12 +357,14 @@ pub(crate) fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
     let (left, right) = (floats(a)?, floats(b)?);
     let mut out = vec![0.0; left.len()];
-    out.par_chunks_mut(SERIAL).enumerate().for_each(|(index, out)| {
-        let at = index * SERIAL;
-        for ((out, a), b) in out.iter_mut().zip(&left[at..]).zip(&right[at..]) {
-            *out = a + b;
-        }
-    });
+    out.par_chunks_mut(SERIAL)
+        .enumerate()
+        .for_each(|(index, out)| {
+            let at = index * SERIAL;
+            for ((out, a), b) in out.iter_mut().zip(&left[at..]).zip(&right[at..]) {
+                *out = a + b;
+            }
+        });
     Tensor::from_vec(out, a.shape(), &Device::Cpu)
 }
 
@@ -343,9 +384,17 @@ mod tests {
     /// The composed forms serve other devices; on the CPU they must agree with the kernels.
     #[test]
     fn composed_attention_agrees_with_the_kernel_forward_and_backward() {
-        let heads = Heads { query: 4, key_value: 2, width: 16 };
-        let sequences: Vec<Vec<u32>> =
-            vec![(0..9).collect(), (0..5).chain(20..27).collect(), (0..3).collect(), vec![40, 41]];
+        let heads = Heads {
+            query: 4,
+            key_value: 2,
+            width: 16,
+        };
+        let sequences: Vec<Vec<u32>> = vec![
+            (0..9).collect(),
+            (0..5).chain(20..27).collect(),
+            (0..3).collect(),
+            vec![40, 41],
+        ];
         let tree = TokenTree::new(&sequences);
         let n = tree.len();
         let (q, k, v) = (random((n, 64)), random((n, 32)), random((n, 32)));

@@ -83,7 +83,11 @@ impl Transformer {
     /// # Errors
     /// When a tensor operation fails.
     pub fn new(checkpoint: Checkpoint) -> Result<Self> {
-        let Checkpoint { config, mut tensors, .. } = checkpoint;
+        let Checkpoint {
+            config,
+            mut tensors,
+            ..
+        } = checkpoint;
         let mut take = |name: &str| take(&mut tensors, name);
         let embedding = take("model.embed_tokens.weight")?;
         let device = embedding.device().clone();
@@ -97,7 +101,15 @@ impl Transformer {
             .map(|layer| Block::new(layer, &mut tensors))
             .collect::<Result<Vec<_>>>()?;
         let frequencies = config.rope_frequencies();
-        Ok(Self { config, embedding, blocks, norm, head, frequencies, device })
+        Ok(Self {
+            config,
+            embedding,
+            blocks,
+            norm,
+            head,
+            frequencies,
+            device,
+        })
     }
 
     /// Where the weights are.
@@ -131,7 +143,12 @@ impl Transformer {
         let table = RopeTable::new(&self.frequencies, positions, &self.device)?;
         let mut x = self.embed(tokens)?;
         for (layer, block) in self.blocks.iter().enumerate() {
-            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            let context = BlockContext {
+                config: &self.config,
+                layer,
+                adapter,
+                table: &table,
+            };
             let mut attend = |q: &Tensor, k: &Tensor, v: &Tensor| attend(layer, q, k, v);
             x = block.forward(context, x, &mut attend, None)?;
         }
@@ -172,26 +189,47 @@ impl Transformer {
         let mut x = self.embed(&tree.tokens)?;
         let mut tapes = Vec::with_capacity(self.blocks.len());
         for (layer, block) in self.blocks.iter().enumerate() {
-            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            let context = BlockContext {
+                config: &self.config,
+                layer,
+                adapter,
+                table: &table,
+            };
             let mut attend =
                 |q: &Tensor, k: &Tensor, v: &Tensor| ops::tree_attention(tree, heads, q, k, v);
             let mut tape = None;
             x = block.forward(context, x, &mut attend, Some(&mut tape))?;
             tapes.extend(tape);
         }
-        let mut pass = Pass { tree, heads, adapter, trainable, gradients: Gradients::new() };
+        let mut pass = Pass {
+            tree,
+            heads,
+            adapter,
+            trainable,
+            gradients: Gradients::new(),
+        };
         let (loss, mut dx) = self.loss_backward(&x, targets, &mut pass)?;
         drop(x);
         for (layer, block) in self.blocks.iter().enumerate().rev() {
-            let context = BlockContext { config: &self.config, layer, adapter, table: &table };
+            let context = BlockContext {
+                config: &self.config,
+                layer,
+                adapter,
+                table: &table,
+            };
             // Taken off one by one, so that a block's activations are freed when it is done.
-            let Some(tape) = tapes.pop() else { candle_core::bail!("a block left no tape") };
+            let Some(tape) = tapes.pop() else {
+                candle_core::bail!("a block left no tape")
+            };
             dx = block.backward(context, &tape, &dx, &mut pass)?;
         }
         if trainable == Trainable::Base {
             let ids = Tensor::new(tree.tokens.as_slice(), &self.device)?;
             let zeros = self.embedding.zeros_like()?;
-            pass.add("model.embed_tokens.weight".into(), zeros.index_add(&ids, &dx, 0)?)?;
+            pass.add(
+                "model.embed_tokens.weight".into(),
+                zeros.index_add(&ids, &dx, 0)?,
+            )?;
         }
         Ok((loss, pass.gradients))
     }
@@ -269,7 +307,11 @@ impl Targets {
     pub fn new(tree: &TokenTree, masks: &[Vec<bool>]) -> Self {
         let mut terms: BTreeMap<(u32, u32), f32> = BTreeMap::new();
         for (sequence, mask) in masks.iter().enumerate() {
-            for (at, _) in mask.iter().enumerate().filter(|(at, train)| **train && *at > 0) {
+            for (at, _) in mask
+                .iter()
+                .enumerate()
+                .filter(|(at, train)| **train && *at > 0)
+            {
                 let (Some(row), Some(target)) =
                     (tree.index_of(sequence, at - 1), tree.index_of(sequence, at))
                 else {
@@ -306,7 +348,9 @@ impl Targets {
             let index = Tensor::new(ids, logits.device())?.unsqueeze(1)?;
             let picked = log_p.gather(&index, 1)?;
             let loss = (picked.mul(&scaled)?.sum_all()?.to_scalar::<f32>()?).mul_add(-1.0, 0.0);
-            let one_hot = log_p.zeros_like()?.scatter_add(&index, &picked.ones_like()?, 1)?;
+            let one_hot = log_p
+                .zeros_like()?
+                .scatter_add(&index, &picked.ones_like()?, 1)?;
             let gradient = (log_p.exp()? - one_hot)?.broadcast_mul(&scaled)?;
             return Ok((f64::from(loss), gradient));
         }
@@ -326,7 +370,10 @@ impl Targets {
             })
             .collect();
         let loss = losses.iter().sum::<f64>() / total;
-        Ok((loss, Tensor::from_vec(gradient, (count, vocabulary), &Device::Cpu)?))
+        Ok((
+            loss,
+            Tensor::from_vec(gradient, (count, vocabulary), &Device::Cpu)?,
+        ))
     }
 }
 
@@ -378,7 +425,14 @@ impl Pass<'_> {
     }
 
     /// Backward of an RMS norm named `name` in the block.
-    fn norm(&mut self, name: String, x: &Tensor, w: &Tensor, eps: f64, dy: &Tensor) -> Result<Tensor> {
+    fn norm(
+        &mut self,
+        name: String,
+        x: &Tensor,
+        w: &Tensor,
+        eps: f64,
+        dy: &Tensor,
+    ) -> Result<Tensor> {
         let want = self.trainable == Trainable::Base;
         let (dx, dw) = ops::rms_norm_backward(x, w, eps, dy, want)?;
         if let Some(dw) = dw {
@@ -428,7 +482,18 @@ impl Block {
         let post_norm = norm("post_attention_layernorm")?;
         let q_norm = norm("self_attn.q_norm").ok();
         let head_norms = q_norm.zip(norm("self_attn.k_norm").ok());
-        Ok(Self { input_norm, query, key, value, output, head_norms, post_norm, gate, up, down })
+        Ok(Self {
+            input_norm,
+            query,
+            key,
+            value,
+            output,
+            head_norms,
+            post_norm,
+            gate,
+            up,
+            down,
+        })
     }
 
     fn forward(
@@ -445,20 +510,27 @@ impl Block {
         let k_raw = self.key.forward(&normed, lora(Projection::Key))?;
         let v = self.value.forward(&normed, lora(Projection::Value))?;
         let (q, k) = match &self.head_norms {
-            Some((q_norm, k_norm)) => {
-                (head_norm(&q_raw, q_norm, eps)?, head_norm(&k_raw, k_norm, eps)?)
-            }
+            Some((q_norm, k_norm)) => (
+                head_norm(&q_raw, q_norm, eps)?,
+                head_norm(&k_raw, k_norm, eps)?,
+            ),
             None => (q_raw.clone(), k_raw.clone()),
         };
         let q = ops::rope(&q, context.table, 1.0)?;
         let k = ops::rope(&k, context.table, 1.0)?;
         let attended = attend(&q, &k, &v)?;
-        let middle = ops::add(&input, &self.output.forward(&attended, lora(Projection::Output))?)?;
+        let middle = ops::add(
+            &input,
+            &self.output.forward(&attended, lora(Projection::Output))?,
+        )?;
         let normed_middle = ops::rms_norm(&middle, &self.post_norm, eps)?;
         let gate = self.gate.forward(&normed_middle, lora(Projection::Gate))?;
         let up = self.up.forward(&normed_middle, lora(Projection::Up))?;
         let activated = ops::swiglu(&gate, &up)?;
-        let result = ops::add(&middle, &self.down.forward(&activated, lora(Projection::Down))?)?;
+        let result = ops::add(
+            &middle,
+            &self.down.forward(&activated, lora(Projection::Down))?,
+        )?;
         if let Some(slot) = tape {
             let unnormed = self.head_norms.is_some().then_some((q_raw, k_raw));
             *slot = Some(BlockTape {
@@ -500,9 +572,16 @@ impl Block {
         let dmiddle = pass.norm(name, &tape.middle, &self.post_norm, eps, &dnormed)?;
         let dmiddle = ops::add(dy, &dmiddle)?;
 
-        let dattended =
-            pass.linear(layer, Projection::Output, &self.output, &tape.attended, &dmiddle)?;
-        let BlockTape { q, k, v, attended, .. } = tape;
+        let dattended = pass.linear(
+            layer,
+            Projection::Output,
+            &self.output,
+            &tape.attended,
+            &dmiddle,
+        )?;
+        let BlockTape {
+            q, k, v, attended, ..
+        } = tape;
         let (dq, dk, dv) =
             ops::tree_attention_backward(pass.tree, pass.heads, q, k, v, attended, &dattended)?;
         let mut dq = ops::rope(&dq, context.table, -1.0)?;
@@ -519,10 +598,14 @@ impl Block {
         }
         let x = &tape.normed;
         let dnormed = pass.linear(layer, Projection::Query, &self.query, x, &dq)?;
-        let dnormed =
-            ops::add(&dnormed, &pass.linear(layer, Projection::Key, &self.key, x, &dk)?)?;
-        let dnormed =
-            ops::add(&dnormed, &pass.linear(layer, Projection::Value, &self.value, x, &dv)?)?;
+        let dnormed = ops::add(
+            &dnormed,
+            &pass.linear(layer, Projection::Key, &self.key, x, &dk)?,
+        )?;
+        let dnormed = ops::add(
+            &dnormed,
+            &pass.linear(layer, Projection::Value, &self.value, x, &dv)?,
+        )?;
         let name = context.name("input_layernorm");
         let dinput = pass.norm(name, &tape.input, &self.input_norm, eps, &dnormed)?;
         ops::add(&dmiddle, &dinput)

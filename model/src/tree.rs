@@ -38,15 +38,25 @@ struct Node {
 impl TokenTree {
     /// Pack `sequences`, sharing every common prefix.
     pub fn new<S: AsRef<[u32]>>(sequences: &[S]) -> Self {
-        let mut nodes = vec![Node { tokens: Vec::new(), children: Vec::new() }];
-        let ends: Vec<usize> = sequences.iter().map(|s| insert(&mut nodes, s.as_ref())).collect();
+        let mut nodes = vec![Node {
+            tokens: Vec::new(),
+            children: Vec::new(),
+        }];
+        let ends: Vec<usize> = sequences
+            .iter()
+            .map(|s| insert(&mut nodes, s.as_ref()))
+            .collect();
         // Later splits insert nodes above an end, never below it, so an end's chain of ancestors
         // spells its sequence.
         let mut tree = Self::default();
         let mut segment_of = vec![None; nodes.len()];
         let mut parent_of = vec![0; nodes.len()];
-        let mut stack: Vec<(usize, Option<usize>, u32)> =
-            nodes[0].children.iter().rev().map(|child| (*child, None, 0)).collect();
+        let mut stack: Vec<(usize, Option<usize>, u32)> = nodes[0]
+            .children
+            .iter()
+            .rev()
+            .map(|child| (*child, None, 0))
+            .collect();
         while let Some((index, parent, depth)) = stack.pop() {
             let node = &nodes[index];
             let start = tree.tokens.len();
@@ -54,7 +64,10 @@ impl TokenTree {
             let length = u32::try_from(node.tokens.len()).unwrap_or(u32::MAX);
             tree.positions.extend(depth..depth + length);
             let segment = tree.segments.len();
-            tree.segments.push(Segment { tokens: start..tree.tokens.len(), parent });
+            tree.segments.push(Segment {
+                tokens: start..tree.tokens.len(),
+                parent,
+            });
             segment_of[index] = Some(segment);
             for child in node.children.iter().rev() {
                 parent_of[*child] = index;
@@ -117,21 +130,34 @@ fn insert(nodes: &mut Vec<Node>, sequence: &[u32]) -> usize {
     let mut at = 0;
     let mut rest = sequence;
     while let Some(first) = rest.first() {
-        let Some(slot) =
-            nodes[at].children.iter().position(|child| nodes[*child].tokens[0] == *first)
+        let Some(slot) = nodes[at]
+            .children
+            .iter()
+            .position(|child| nodes[*child].tokens[0] == *first)
         else {
-            nodes.push(Node { tokens: rest.to_vec(), children: Vec::new() });
+            nodes.push(Node {
+                tokens: rest.to_vec(),
+                children: Vec::new(),
+            });
             let leaf = nodes.len() - 1;
             nodes[at].children.push(leaf);
             return leaf;
         };
         let child = nodes[at].children[slot];
-        let common = nodes[child].tokens.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        let common = nodes[child]
+            .tokens
+            .iter()
+            .zip(rest)
+            .take_while(|(a, b)| a == b)
+            .count();
         if common < nodes[child].tokens.len() {
             // Split: the shared part becomes a new node above the old child.
             let tail = nodes[child].tokens.split_off(common);
             let head = std::mem::replace(&mut nodes[child].tokens, tail);
-            nodes.push(Node { tokens: head, children: vec![child] });
+            nodes.push(Node {
+                tokens: head,
+                children: vec![child],
+            });
             let upper = nodes.len() - 1;
             nodes[at].children[slot] = upper;
             at = upper;
@@ -148,7 +174,10 @@ mod tests {
     use super::*;
 
     fn spell(tree: &TokenTree, sequence: usize) -> Vec<u32> {
-        tree.paths[sequence].iter().flat_map(|r| tree.tokens[r.clone()].to_vec()).collect()
+        tree.paths[sequence]
+            .iter()
+            .flat_map(|r| tree.tokens[r.clone()].to_vec())
+            .collect()
     }
 
     #[test]
@@ -165,16 +194,20 @@ mod tests {
         assert_eq!(tree.len(), 9);
         for (index, sequence) in sequences.iter().enumerate() {
             assert_eq!(&spell(&tree, index), sequence);
-            for at in 0..sequence.len() {
+            for (at, token) in sequence.iter().enumerate() {
                 let packed = tree.index_of(index, at).expect("token of the sequence");
-                assert_eq!(tree.tokens[packed], sequence[at]);
+                assert_eq!(tree.tokens[packed], *token);
                 assert_eq!(tree.positions[packed] as usize, at);
             }
             assert_eq!(tree.index_of(index, sequence.len()), None);
         }
         for (index, segment) in tree.segments.iter().enumerate() {
             assert!(segment.parent.is_none_or(|parent| parent < index));
-            let before: usize = tree.ancestors(index).iter().map(ExactSizeIterator::len).sum();
+            let before: usize = tree
+                .ancestors(index)
+                .iter()
+                .map(ExactSizeIterator::len)
+                .sum();
             assert_eq!(tree.positions[segment.tokens.start] as usize, before);
         }
     }

@@ -35,13 +35,19 @@ pub enum WeightsError {
         reason: String,
     },
     /// Neither a GGUF file nor a model directory.
-    #[error("{path} is neither a .gguf file nor a directory with config.json and .safetensors files")]
+    #[error(
+        "{path} is neither a .gguf file nor a directory with config.json and .safetensors files"
+    )]
     NoModel {
         /// What was given.
         path: PathBuf,
     },
     /// The checkpoint does not have the tensors the configuration asks for.
-    #[error("checkpoint does not fit its configuration; missing: [{}], unexpected: [{}]", list(missing), list(unexpected))]
+    #[error(
+        "checkpoint does not fit its configuration; missing: [{}], unexpected: [{}]",
+        list(missing),
+        list(unexpected)
+    )]
     Names {
         /// Needed but absent.
         missing: Vec<String>,
@@ -68,7 +74,11 @@ pub enum WeightsError {
 
 fn list(names: &[String]) -> String {
     let shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > 5 { format!("{shown}, and {} more", names.len() - 5) } else { shown }
+    if names.len() > 5 {
+        format!("{shown}, and {} more", names.len() - 5)
+    } else {
+        shown
+    }
 }
 
 /// Weights under their Hugging Face names.
@@ -96,10 +106,15 @@ impl Checkpoint {
     pub fn load(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
         let checkpoint = if path.is_dir() {
             Self::load_directory(path, dtype, device)?
-        } else if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
+        } else if path
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
+        {
             Self::load_gguf(path, dtype, device)?
         } else {
-            return Err(WeightsError::NoModel { path: path.to_owned() });
+            return Err(WeightsError::NoModel {
+                path: path.to_owned(),
+            });
         };
         check_names(&checkpoint)?;
         Ok(checkpoint)
@@ -117,7 +132,11 @@ impl Checkpoint {
             // Some published tied checkpoints repeat the embedding as a head.
             tensors.remove("lm_head.weight");
         }
-        Ok(Self { config, tensors, metadata: None })
+        Ok(Self {
+            config,
+            tensors,
+            metadata: None,
+        })
     }
 
     fn load_gguf(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
@@ -126,13 +145,17 @@ impl Checkpoint {
             format: "GGUF",
             reason: first_line(&error),
         };
-        let read = |source| WeightsError::Read { path: path.to_owned(), source };
+        let read = |source| WeightsError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let mut file = std::fs::File::open(path).map_err(read)?;
         let size = file.metadata().map_err(read)?.len();
         let content = gguf_file::Content::read(&mut file).map_err(corrupt)?;
         for (name, info) in &content.tensor_infos {
             let elements = info.shape.elem_count() as u64;
-            let bytes = elements / info.ggml_dtype.block_size() as u64 * info.ggml_dtype.type_size() as u64;
+            let bytes =
+                elements / info.ggml_dtype.block_size() as u64 * info.ggml_dtype.type_size() as u64;
             if content.tensor_data_offset + info.offset + bytes > size {
                 return Err(WeightsError::Corrupt {
                     path: path.to_owned(),
@@ -142,13 +165,19 @@ impl Checkpoint {
             }
         }
         let embedding = content.tensor_infos.get("token_embd.weight");
-        let vocab_size = embedding.and_then(|info| info.shape.dims().first().copied()).unwrap_or(0);
+        let vocab_size = embedding
+            .and_then(|info| info.shape.dims().first().copied())
+            .unwrap_or(0);
         let has_head = content.tensor_infos.contains_key("output.weight");
         let config = ModelConfig::from_gguf(&content.metadata, vocab_size, has_head)?;
         let mut tensors = TensorMap::new();
         for gguf_name in content.tensor_infos.keys() {
-            let Some(name) = hugging_face_name(gguf_name) else { continue };
-            let quantised = content.tensor(&mut file, gguf_name, &Device::Cpu).map_err(corrupt)?;
+            let Some(name) = hugging_face_name(gguf_name) else {
+                continue;
+            };
+            let quantised = content
+                .tensor(&mut file, gguf_name, &Device::Cpu)
+                .map_err(corrupt)?;
             let mut tensor = quantised.dequantize(&Device::Cpu)?;
             // llama.cpp's converter interleaves the rotary halves of q and k for this family.
             if config.family == Family::Llama {
@@ -160,7 +189,11 @@ impl Checkpoint {
             }
             tensors.insert(name, tensor.to_dtype(dtype)?.to_device(device)?);
         }
-        Ok(Self { config, tensors, metadata: Some(content.metadata) })
+        Ok(Self {
+            config,
+            tensors,
+            metadata: Some(content.metadata),
+        })
     }
 }
 
@@ -209,8 +242,10 @@ fn hugging_face_name(gguf: &str) -> Option<String> {
 /// # Errors
 /// When the file can't be read or is damaged.
 pub fn load_safetensors(path: &Path, device: &Device) -> Result<TensorMap, WeightsError> {
-    let bytes = std::fs::read(path)
-        .map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
+    let bytes = std::fs::read(path).map_err(|source| WeightsError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     let tensors = candle_core::safetensors::load_buffer(&bytes, device).map_err(|error| {
         WeightsError::Corrupt {
             path: path.to_owned(),
@@ -222,7 +257,12 @@ pub fn load_safetensors(path: &Path, device: &Device) -> Result<TensorMap, Weigh
 }
 
 fn first_line(error: &dyn std::error::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+    error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[derive(Deserialize)]
@@ -238,11 +278,15 @@ fn safetensors_files(directory: &Path) -> Result<Vec<PathBuf>, WeightsError> {
         return if single.exists() {
             Ok(vec![single])
         } else {
-            Err(WeightsError::NoModel { path: directory.to_owned() })
+            Err(WeightsError::NoModel {
+                path: directory.to_owned(),
+            })
         };
     }
-    let text = std::fs::read_to_string(&index)
-        .map_err(|source| WeightsError::Read { path: index.clone(), source })?;
+    let text = std::fs::read_to_string(&index).map_err(|source| WeightsError::Read {
+        path: index.clone(),
+        source,
+    })?;
     let parsed: Index = serde_json::from_str(&text).map_err(|error| WeightsError::Corrupt {
         path: index.clone(),
         format: "safetensors index",
@@ -254,18 +298,26 @@ fn safetensors_files(directory: &Path) -> Result<Vec<PathBuf>, WeightsError> {
 
 /// Names and shapes the configuration needs.
 pub fn expected_shapes(config: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
-    let (hidden, width, mlp) = (config.hidden_size, config.head_dim, config.intermediate_size);
+    let (hidden, width, mlp) = (
+        config.hidden_size,
+        config.head_dim,
+        config.intermediate_size,
+    );
     let query = config.num_attention_heads * width;
     let key_value = config.num_key_value_heads * width;
     let mut shapes = BTreeMap::new();
     let mut add = |name: String, shape: &[usize]| shapes.insert(name, shape.to_vec());
-    add("model.embed_tokens.weight".into(), &[config.vocab_size, hidden]);
+    add(
+        "model.embed_tokens.weight".into(),
+        &[config.vocab_size, hidden],
+    );
     add("model.norm.weight".into(), &[hidden]);
     if !config.tie_word_embeddings {
         add("lm_head.weight".into(), &[config.vocab_size, hidden]);
     }
     for layer in 0..config.num_hidden_layers {
-        let mut add = |part: &str, shape: &[usize]| add(format!("model.layers.{layer}.{part}"), shape);
+        let mut add =
+            |part: &str, shape: &[usize]| add(format!("model.layers.{layer}.{part}"), shape);
         add("input_layernorm.weight", &[hidden]);
         add("post_attention_layernorm.weight", &[hidden]);
         add("self_attn.q_proj.weight", &[query, hidden]);
@@ -291,16 +343,31 @@ pub fn expected_shapes(config: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
 fn check_names(checkpoint: &Checkpoint) -> Result<(), WeightsError> {
     let expected = expected_shapes(&checkpoint.config);
     let is_known = |name: &&String| !expected.contains_key(*name);
-    let missing: Vec<String> =
-        expected.keys().filter(|name| !checkpoint.tensors.contains_key(*name)).cloned().collect();
-    let unexpected: Vec<String> = checkpoint.tensors.keys().filter(is_known).cloned().collect();
+    let missing: Vec<String> = expected
+        .keys()
+        .filter(|name| !checkpoint.tensors.contains_key(*name))
+        .cloned()
+        .collect();
+    let unexpected: Vec<String> = checkpoint
+        .tensors
+        .keys()
+        .filter(is_known)
+        .cloned()
+        .collect();
     if !missing.is_empty() || !unexpected.is_empty() {
-        return Err(WeightsError::Names { missing, unexpected });
+        return Err(WeightsError::Names {
+            missing,
+            unexpected,
+        });
     }
     for (name, expected) in expected {
         let found = checkpoint.tensors[&name].dims();
         if found != expected {
-            return Err(WeightsError::Shape { name, found: found.to_vec(), expected });
+            return Err(WeightsError::Shape {
+                name,
+                found: found.to_vec(),
+                expected,
+            });
         }
     }
     Ok(())

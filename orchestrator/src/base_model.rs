@@ -49,7 +49,11 @@ pub fn locate(loaded: &Loaded, cache: &Path) -> ModelPath {
             known: Some(known.name),
             hash: Some(known.hash),
         },
-        None => ModelPath { path: loaded.resolve(name), known: None, hash: None },
+        None => ModelPath {
+            path: loaded.resolve(name),
+            known: None,
+            hash: None,
+        },
     }
 }
 
@@ -62,13 +66,19 @@ impl BaseModel {
         let found = locate(loaded, cache);
         let path = &found.path;
         if !path.exists() {
-            return Err(RunError::NoModel { path: path.clone(), is_known: found.known.is_some() });
+            return Err(RunError::NoModel {
+                path: path.clone(),
+                is_known: found.known.is_some(),
+            });
         }
         let hash = hash(path)?;
         if let (Some(name), Some(expected)) = (found.known, found.hash)
             && hash != expected
         {
-            return Err(RunError::DamagedModel { path: path.clone(), name });
+            return Err(RunError::DamagedModel {
+                path: path.clone(),
+                name,
+            });
         }
         // A served policy leaves the whole device to training.
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
@@ -86,16 +96,27 @@ impl BaseModel {
         stop_tokens.extend(tokenizer.eos_id().filter(|id| !stop_tokens.contains(id)));
         if stop_tokens.is_empty() {
             let reason = "no end-of-turn token is named".to_owned();
-            return Err(RunError::ModelPart { path: path.clone(), reason });
+            return Err(RunError::ModelPart {
+                path: path.clone(),
+                reason,
+            });
         }
         let name = found.known.map_or_else(
-            || path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            || {
+                path.file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned()
+            },
             str::to_owned,
         );
         // A template that can't be read is a fault to hear of before the first rollout.
         ChatTemplate::new(&template)?;
         let mut variables = serde_json::Map::new();
-        for (variable, id) in [("bos_token", tokenizer.bos_id()), ("eos_token", tokenizer.eos_id())] {
+        for (variable, id) in [
+            ("bos_token", tokenizer.bos_id()),
+            ("eos_token", tokenizer.eos_id()),
+        ] {
             if let Some(text) = id.and_then(|id| tokenizer.token_text(id)) {
                 variables.insert(variable.to_owned(), text.into());
             }
@@ -123,7 +144,9 @@ fn cuda() -> Result<Device, RunError> {
 
 fn from_metadata(path: &Path, metadata: &Metadata) -> Result<(Tokenizer, String), RunError> {
     let tokenizer = Tokenizer::from_gguf(metadata)?;
-    let source = metadata.get("tokenizer.chat_template").and_then(|v| v.to_string().ok());
+    let source = metadata
+        .get("tokenizer.chat_template")
+        .and_then(|v| v.to_string().ok());
     let source = source.ok_or_else(|| no_template(path))?;
     Ok((tokenizer, source.clone()))
 }
@@ -135,11 +158,19 @@ fn from_directory(path: &Path) -> Result<(Tokenizer, String), RunError> {
         std::fs::read_to_string(&file).map_err(|source| RunError::Io { path: file, source })?
     } else {
         let file = path.join("tokenizer_config.json");
-        let text = std::fs::read_to_string(&file)
-            .map_err(|source| RunError::Io { path: file.clone(), source })?;
-        let config: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|e| RunError::ModelPart { path: file, reason: e.to_string() })?;
-        config["chat_template"].as_str().ok_or_else(|| no_template(path))?.to_owned()
+        let text = std::fs::read_to_string(&file).map_err(|source| RunError::Io {
+            path: file.clone(),
+            source,
+        })?;
+        let config: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| RunError::ModelPart {
+                path: file,
+                reason: e.to_string(),
+            })?;
+        config["chat_template"]
+            .as_str()
+            .ok_or_else(|| no_template(path))?
+            .to_owned()
     };
     Ok((tokenizer, source))
 }
@@ -156,9 +187,15 @@ fn hash(path: &Path) -> Result<String, RunError> {
     let mut hasher = blake3::Hasher::new();
     if path.is_dir() {
         let mut names: Vec<PathBuf> = std::fs::read_dir(path)
-            .map_err(|source| RunError::Io { path: path.to_owned(), source })?
+            .map_err(|source| RunError::Io {
+                path: path.to_owned(),
+                source,
+            })?
             .filter_map(|entry| entry.ok().map(|e| e.path()))
-            .filter(|p| p.extension().is_some_and(|e| e == "safetensors" || e == "json"))
+            .filter(|p| {
+                p.extension()
+                    .is_some_and(|e| e == "safetensors" || e == "json")
+            })
             .collect();
         names.sort();
         for name in names {
@@ -172,7 +209,10 @@ fn hash(path: &Path) -> Result<String, RunError> {
 }
 
 fn feed(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), RunError> {
-    let io = |source| RunError::Io { path: path.to_owned(), source };
+    let io = |source| RunError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let mut file = std::fs::File::open(path).map_err(io)?;
     let mut buffer = vec![0; 1 << 20];
     loop {

@@ -2,13 +2,18 @@
 
 /// Configurations by name.
 pub const CONFIGS: [(&str, &str); 2] = [
-    ("quickstart.yaml", include_str!("../../configs/quickstart.yaml")),
+    (
+        "quickstart.yaml",
+        include_str!("../../configs/quickstart.yaml"),
+    ),
     ("aime.yaml", include_str!("../../configs/aime.yaml")),
 ];
 
 /// Problem sets by name.
-pub const TASKS: [(&str, &str); 1] =
-    [("arithmetic", include_str!("../../configs/tasks/arithmetic.jsonl"))];
+pub const TASKS: [(&str, &str); 1] = [(
+    "arithmetic",
+    include_str!("../../configs/tasks/arithmetic.jsonl"),
+)];
 
 /// A model that has a name: its file in the cache folder, and the hash of that file.
 #[derive(Clone, Copy, Debug)]

@@ -224,7 +224,13 @@ pub struct HarnessLoopConfig {
 
 impl Default for HarnessLoopConfig {
     fn default() -> Self {
-        Self { iterations: 4, diagnose_tasks: 48, candidates: 4, gate: GateMode::Confirmed, gate_tasks: 32 }
+        Self {
+            iterations: 4,
+            diagnose_tasks: 48,
+            candidates: 4,
+            gate: GateMode::Confirmed,
+            gate_tasks: 32,
+        }
     }
 }
 
@@ -340,7 +346,10 @@ impl SftConfig {
             warmup_share: self.warmup_share,
             schedule: self.schedule,
             max_gradient_norm: self.max_gradient_norm,
-            optimizer: AdamWOptions { weight_decay: self.weight_decay, ..AdamWOptions::default() },
+            optimizer: AdamWOptions {
+                weight_decay: self.weight_decay,
+                ..AdamWOptions::default()
+            },
             seed,
             checkpoint_steps: self.checkpoint_steps,
         }
@@ -363,21 +372,30 @@ impl Loaded {
     ///
     /// # Errors
     /// When there is no such file, or a field is unknown, missing, or out of range.
-    pub fn read(name: &str, overrides: &[String], rounds: Option<u32>) -> Result<Self, ConfigError> {
+    pub fn read(
+        name: &str,
+        overrides: &[String],
+        rounds: Option<u32>,
+    ) -> Result<Self, ConfigError> {
         let (text, origin, base) = find(name)?;
-        let mut config: Config = harness::yaml::from_str(&text).map_err(|e| ConfigError::Syntax {
-            path: origin.clone(),
-            line: e.line,
-            column: e.column,
-            reason: e.reason,
-        })?;
+        let mut config: Config =
+            harness::yaml::from_str(&text).map_err(|e| ConfigError::Syntax {
+                path: origin.clone(),
+                line: e.line,
+                column: e.column,
+                reason: e.reason,
+            })?;
         for setting in overrides {
             config = apply(&config, setting)?;
         }
         if let Some(rounds) = rounds {
             config.run.rounds = rounds;
         }
-        let loaded = Self { config, origin, base };
+        let loaded = Self {
+            config,
+            origin,
+            base,
+        };
         loaded.check()?;
         Ok(loaded)
     }
@@ -391,40 +409,79 @@ impl Loaded {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let Config { run, tasks, budget, harness_loop, model_loop, .. } = &self.config;
+        let Config {
+            run,
+            tasks,
+            budget,
+            harness_loop,
+            model_loop,
+            ..
+        } = &self.config;
         let fail = |field: &'static str, reason: &str| {
-            Err(ConfigError::Invalid { path: self.origin.clone(), field, reason: reason.into() })
+            Err(ConfigError::Invalid {
+                path: self.origin.clone(),
+                field,
+                reason: reason.into(),
+            })
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let is_odd = run.name.starts_with(['.', '-']) || run.name.contains("..") || run.name.is_empty();
+        let is_odd =
+            run.name.starts_with(['.', '-']) || run.name.contains("..") || run.name.is_empty();
         if is_odd || !run.name.chars().all(is_name) {
-            return fail("run.name", "a letter or digit, then letters, digits, '-', '_' and single '.' make a name");
+            return fail(
+                "run.name",
+                "a letter or digit, then letters, digits, '-', '_' and single '.' make a name",
+            );
         }
         if run.rounds == 0 {
             return fail("run.rounds", "at least 1 round is needed");
         }
         if tasks.splits.evolve == 0 || tasks.splits.gate < 4 || tasks.splits.test == 0 {
-            return fail("tasks.splits", "evolve and test need at least 1 problem, gate at least 4");
+            return fail(
+                "tasks.splits",
+                "evolve and test need at least 1 problem, gate at least 4",
+            );
         }
         if budget.tokens_per_problem == 0 || budget.seconds_per_problem == 0 {
             return fail("budget", "a problem needs at least 1 token and 1 second");
         }
         if harness_loop.diagnose_tasks == 0 || harness_loop.gate_tasks < 2 {
-            return fail("harness_loop", "diagnose_tasks must be at least 1 and gate_tasks at least 2");
+            return fail(
+                "harness_loop",
+                "diagnose_tasks must be at least 1 and gate_tasks at least 2",
+            );
         }
         let sft = &model_loop.sft;
-        if sft.rank == 0 || sft.alpha == 0 || sft.batch == 0 || sft.epochs == 0 || sft.targets.is_empty() {
-            return fail("model_loop.sft", "rank, alpha, batch, epochs and targets must not be zero or empty");
+        if sft.rank == 0
+            || sft.alpha == 0
+            || sft.batch == 0
+            || sft.epochs == 0
+            || sft.targets.is_empty()
+        {
+            return fail(
+                "model_loop.sft",
+                "rank, alpha, batch, epochs and targets must not be zero or empty",
+            );
         }
         if sft.device == DeviceKind::Cuda && self.config.policy == PolicyConfig::Local {
-            return fail("model_loop.sft.device", "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy");
+            return fail(
+                "model_loop.sft.device",
+                "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy",
+            );
         }
         let is_share = |v: f64| (0.0..=1.0).contains(&v);
-        if !(sft.learning_rate > 0.0 && sft.learning_rate < 1.0) || !is_share(sft.warmup_share) {
-            return fail("model_loop.sft", "learning_rate must lie between 0 and 1, warmup_share from 0 to 1");
+        let is_rate = sft.learning_rate > 0.0 && sft.learning_rate < 1.0;
+        if !is_rate || !is_share(sft.warmup_share) {
+            return fail(
+                "model_loop.sft",
+                "learning_rate must lie between 0 and 1, warmup_share from 0 to 1",
+            );
         }
         if !(sft.max_gradient_norm > 0.0 && sft.weight_decay >= 0.0) {
-            return fail("model_loop.sft", "max_gradient_norm must be positive, weight_decay not negative");
+            return fail(
+                "model_loop.sft",
+                "max_gradient_norm must be positive, weight_decay not negative",
+            );
         }
         Ok(())
     }
@@ -435,8 +492,10 @@ fn find(name: &str) -> Result<(String, String, Option<PathBuf>), ConfigError> {
     let candidates = [PathBuf::from(name), Path::new("configs").join(name)];
     for path in &candidates {
         if path.is_file() {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+            let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+                path: path.clone(),
+                source,
+            })?;
             let base = path.parent().filter(|p| !p.as_os_str().is_empty());
             let base = base.unwrap_or(Path::new(".")).to_owned();
             return Ok((text, path.display().to_string(), Some(base)));
@@ -446,12 +505,18 @@ fn find(name: &str) -> Result<(String, String, Option<PathBuf>), ConfigError> {
         return Ok(((*text).to_owned(), format!("{name} (built in)"), None));
     }
     let looked = candidates.iter().map(|p| p.display().to_string()).collect();
-    Err(ConfigError::NotFound { name: name.to_owned(), looked })
+    Err(ConfigError::NotFound {
+        name: name.to_owned(),
+        looked,
+    })
 }
 
 /// One `path=value` override; the value is JSON, or a bare word that stands for itself.
 fn apply(config: &Config, setting: &str) -> Result<Config, ConfigError> {
-    let fail = |reason: String| ConfigError::Override { setting: setting.to_owned(), reason };
+    let fail = |reason: String| ConfigError::Override {
+        setting: setting.to_owned(),
+        reason,
+    };
     let Some((path, value)) = setting.split_once('=') else {
         return Err(fail("expected path=value, as in run.seed=7".into()));
     };
@@ -466,7 +531,11 @@ fn apply(config: &Config, setting: &str) -> Result<Config, ConfigError> {
         };
         if let Some(known) = known {
             let parent: Vec<&str> = path.split('.').take(depth).collect();
-            let place = if parent.is_empty() { "the configuration".into() } else { parent.join(".") };
+            let place = if parent.is_empty() {
+                "the configuration".into()
+            } else {
+                parent.join(".")
+            };
             return Err(fail(format!("{place} has no field {key}; it has: {known}")));
         }
         slot = &mut slot[key];

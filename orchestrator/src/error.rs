@@ -171,7 +171,11 @@ impl RunError {
     /// Exit code of the process; `docs/exit-codes.md` lists them.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Splits(_) | Self::Harness { .. } | Self::OtherConfig { .. } | Self::NoRun { .. } => 2,
+            Self::Config(_)
+            | Self::Splits(_)
+            | Self::Harness { .. }
+            | Self::OtherConfig { .. }
+            | Self::NoRun { .. } => 2,
             Self::NoModel { .. }
             | Self::DamagedModel { .. }
             | Self::ModelPart { .. }
@@ -205,6 +209,9 @@ impl RunError {
             }
             Self::OtherConfig { .. } => {
                 "Give the new run another run.name or run.seed, or another --dir; or remove the directory.".into()
+            }
+            Self::Store(StoreError::Full) => {
+                "Free some, then give the same command; nothing finished is lost.".into()
             }
             Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),

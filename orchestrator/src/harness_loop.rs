@@ -90,23 +90,41 @@ impl Workshop {
         let mut fruitless = 0;
         let mut number = 0;
         for iteration in 1..=config.iterations {
-            let proposals = self.diagnose(round, iteration, &head, policy, history).await?;
+            let proposals = self
+                .diagnose(round, iteration, &head, policy, history)
+                .await?;
             if proposals.is_empty() {
-                self.line(format!("round {round} cycle {iteration}: nothing left to propose for {}", head.name()));
+                self.line(format!(
+                    "round {round} cycle {iteration}: nothing left to propose for {}",
+                    head.name()
+                ));
                 break;
             }
             let mut candidates = Vec::new();
             for (proposal, severity, harness) in proposals.into_iter().take(config.candidates) {
                 number += 1;
                 let harness = Arc::new(harness);
-                candidates.push(Candidate { proposal, severity, harness, number, measured: Vec::new(), verdict: None });
+                candidates.push(Candidate {
+                    proposal,
+                    severity,
+                    harness,
+                    number,
+                    measured: Vec::new(),
+                    verdict: None,
+                });
             }
-            let next = self.decide(round, iteration, &head, policy, &mut candidates).await?;
+            let next = self
+                .decide(round, iteration, &head, policy, &mut candidates)
+                .await?;
             for candidate in &candidates {
                 let is_accepted = candidate.verdict == Some(Verdict::Accepted);
                 if is_accepted || matches!(candidate.verdict, Some(Verdict::Rejected { .. })) {
                     let (patch, policy) = (candidate.proposal.patch.clone(), policy.id().clone());
-                    history.push(TriedPatch { patch, policy, is_accepted });
+                    history.push(TriedPatch {
+                        patch,
+                        policy,
+                        is_accepted,
+                    });
                 }
             }
             match next {
@@ -132,11 +150,20 @@ impl Workshop {
         policy: &Arc<dyn Policy>,
         history: &History,
     ) -> Result<Vec<(Proposal, String, Harness)>, RunError> {
-        let seed = self.seed().derive("diagnose").derive(round).derive(iteration);
+        let seed = self
+            .seed()
+            .derive("diagnose")
+            .derive(round)
+            .derive(iteration);
         let count = self.loaded.config.harness_loop.diagnose_tasks;
         let trials = draw(&self.splits.evolve, count, seed);
-        let title = format!("round {round} · cycle {iteration} · diagnose {}", head.name());
-        let trajectories = self.roll(&title, policy, &head.harness, Split::Evolve, &trials).await?;
+        let title = format!(
+            "round {round} · cycle {iteration} · diagnose {}",
+            head.name()
+        );
+        let trajectories = self
+            .roll(&title, policy, &head.harness, Split::Evolve, &trials)
+            .await?;
         let critic = RulesCritic;
         let diagnosis = critic.diagnose(&head.harness, &trajectories);
         let clusters = cluster(&diagnosis.records, &trajectories);
@@ -155,16 +182,33 @@ impl Workshop {
                 })
                 .collect(),
         };
-        let key = self.key(kind::DIAGNOSE, &[&seed.value().to_string(), &head.version.commit.to_string(), policy.id().as_str()]);
-        self.store.record_step(&key, kind::DIAGNOSE, round, &row, unix_seconds()).await?;
-        let causes: Vec<String> =
-            row.clusters.iter().take(3).map(|c| format!("{} ×{}", c.rule, c.trajectories)).collect();
+        let key = self.key(
+            kind::DIAGNOSE,
+            &[
+                &seed.value().to_string(),
+                &head.version.commit.to_string(),
+                policy.id().as_str(),
+            ],
+        );
+        self.store
+            .record_step(&key, kind::DIAGNOSE, round, &row, unix_seconds())
+            .await?;
+        let causes: Vec<String> = row
+            .clusters
+            .iter()
+            .take(3)
+            .map(|c| format!("{} ×{}", c.rule, c.trajectories))
+            .collect();
         self.line(format!(
             "round {round} cycle {iteration}: {} fails {} of {}; {}",
             head.name(),
             row.failed,
             row.rollouts,
-            if causes.is_empty() { "no common cause".into() } else { causes.join(", ") }
+            if causes.is_empty() {
+                "no common cause".into()
+            } else {
+                causes.join(", ")
+            }
         ));
         let held_out = self.splits.gate.iter().chain(&self.splits.test);
         let guard = LeakGuard::new(held_out.map(|task| task.problem.as_str()));
@@ -186,7 +230,9 @@ impl Workshop {
                         .unwrap_or_default();
                     proposals.push((proposal, severity, harness));
                 }
-                Err(error) => self.notice(Notice::Warning(format!("patch does not apply: {error}"))),
+                Err(error) => {
+                    self.notice(Notice::Warning(format!("patch does not apply: {error}")))
+                }
             }
         }
         Ok(proposals)
@@ -203,14 +249,18 @@ impl Workshop {
     ) -> Result<Option<Head>, RunError> {
         let config = self.loaded.config.harness_loop;
         let title = |what: &str| format!("round {round} · cycle {iteration} · {what}");
-        let plan = self.gate_plan(&title("classify"), policy, &head.harness, config.gate).await?;
+        let plan = self
+            .gate_plan(&title("classify"), policy, &head.harness, config.gate)
+            .await?;
         let total = plan.len();
         let first = &plan[0];
         let count = candidates.len();
         let mut harnesses = vec![Arc::clone(&head.harness)];
         harnesses.extend(candidates.iter().map(|c| Arc::clone(&c.harness)));
         let what = title(&format!("gate, {} and {count} candidates", head.name()));
-        let arms = self.roll_arms(&what, policy, &harnesses, Split::Gate, &first.trials()).await?;
+        let arms = self
+            .roll_arms(&what, policy, &harnesses, Split::Gate, &first.trials())
+            .await?;
         for (candidate, arm) in candidates.iter_mut().zip(&arms[1..]) {
             candidate.measured.push(compare(first, &arms[0], arm));
             if !candidate.measured[0].holds() {
@@ -218,15 +268,28 @@ impl Workshop {
             }
         }
         // Best first; the first that holds in the remaining stages too is taken.
-        let mut order: Vec<usize> = (0..count).filter(|i| candidates[*i].measured[0].holds()).collect();
+        let mut order: Vec<usize> = (0..count)
+            .filter(|i| candidates[*i].measured[0].holds())
+            .collect();
         order.sort_by_key(|i| (-candidates[*i].measured[0].net(), *i));
         let mut winner = None;
         for index in order {
             for (number, stage) in plan.iter().enumerate().skip(1) {
-                let what = title(&format!("gate stage {}, {} and candidate", number + 1, head.name()));
-                let pair = [Arc::clone(&head.harness), Arc::clone(&candidates[index].harness)];
-                let arms = self.roll_arms(&what, policy, &pair, Split::Gate, &stage.trials()).await?;
-                candidates[index].measured.push(compare(stage, &arms[0], &arms[1]));
+                let what = title(&format!(
+                    "gate stage {}, {} and candidate",
+                    number + 1,
+                    head.name()
+                ));
+                let pair = [
+                    Arc::clone(&head.harness),
+                    Arc::clone(&candidates[index].harness),
+                ];
+                let arms = self
+                    .roll_arms(&what, policy, &pair, Split::Gate, &stage.trials())
+                    .await?;
+                candidates[index]
+                    .measured
+                    .push(compare(stage, &arms[0], &arms[1]));
                 if !candidates[index].measured[number].holds() {
                     break;
                 }
@@ -240,10 +303,15 @@ impl Workshop {
         for candidate in candidates.iter_mut() {
             candidate.verdict.get_or_insert(Verdict::Deferred);
         }
-        let next = winner.map(|index| self.commit(round, head, policy, &candidates[index])).transpose()?;
+        let next = winner
+            .map(|index| self.commit(round, head, policy, &candidates[index]))
+            .transpose()?;
         for candidate in candidates.iter() {
-            let version = next.as_ref().filter(|_| candidate.verdict == Some(Verdict::Accepted));
-            self.conclude(round, iteration, head, policy, candidate, version).await?;
+            let version = next
+                .as_ref()
+                .filter(|_| candidate.verdict == Some(Verdict::Accepted));
+            self.conclude(round, iteration, head, policy, candidate, version)
+                .await?;
         }
         Ok(next)
     }
@@ -261,12 +329,22 @@ impl Workshop {
         harness: &Arc<Harness>,
         mode: GateMode,
     ) -> Result<Vec<Stage>, RunError> {
-        let seed = self.seed().derive("gate").derive(harness.id().to_hex()).derive(policy.id());
-        let trials = draw(&self.splits.gate, self.splits.gate.len(), seed.derive("classify"));
+        let seed = self
+            .seed()
+            .derive("gate")
+            .derive(harness.id().to_hex())
+            .derive(policy.id());
+        let trials = draw(
+            &self.splits.gate,
+            self.splits.gate.len(),
+            seed.derive("classify"),
+        );
         let temperature = harness.middleware.sampling.temperature;
         let mut warm = Harness::clone(harness);
         warm.middleware.sampling.temperature = temperature.max(CLASSIFY_TEMPERATURE);
-        let classified = self.roll(title, policy, &Arc::new(warm), Split::Gate, &trials).await?;
+        let classified = self
+            .roll(title, policy, &Arc::new(warm), Split::Gate, &trials)
+            .await?;
         let outcomes: Vec<(Task, bool)> = trials
             .into_iter()
             .zip(&classified)
@@ -287,11 +365,18 @@ impl Workshop {
     ) -> Result<Head, RunError> {
         let decision = self.decision(round, policy, candidate)?;
         let (delta_in, delta_out) = pooled(&candidate.measured);
-        let acceptance = Acceptance { decision, delta_in: trailer(delta_in), delta_out: trailer(delta_out) };
+        let acceptance = Acceptance {
+            decision,
+            delta_in: trailer(delta_in),
+            delta_out: trailer(delta_out),
+        };
         let version = self.with_registry(|registry| {
             registry.commit_patch(&head.version, &candidate.harness, &acceptance)
         })?;
-        Ok(Head { version, harness: Arc::clone(&candidate.harness) })
+        Ok(Head {
+            version,
+            harness: Arc::clone(&candidate.harness),
+        })
     }
 
     fn decision(
@@ -300,7 +385,12 @@ impl Workshop {
         policy: &Arc<dyn Policy>,
         candidate: &Candidate,
     ) -> Result<Decision, RunError> {
-        let Proposal { patch, root_cause, summary, .. } = &candidate.proposal;
+        let Proposal {
+            patch,
+            root_cause,
+            summary,
+            ..
+        } = &candidate.proposal;
         Ok(Decision {
             run: RunId::new(self.run_name())?,
             round,
@@ -325,9 +415,16 @@ impl Workshop {
         candidate: &Candidate,
         next: Option<&Head>,
     ) -> Result<(), RunError> {
-        let Candidate { proposal, measured, number, .. } = candidate;
+        let Candidate {
+            proposal,
+            measured,
+            number,
+            ..
+        } = candidate;
         let verdict = candidate.verdict.clone().unwrap_or(Verdict::Deferred);
-        let Proposal { patch, root_cause, .. } = proposal;
+        let Proposal {
+            patch, root_cause, ..
+        } = proposal;
         let (delta_in, delta_out) = pooled(measured);
         let what = format!("{} {}", patch.dimension, patch.summary);
         match &verdict {
@@ -349,7 +446,9 @@ impl Workshop {
                     registry.record_rejected(&head.version, &candidate.harness, &rejection)
                 })?;
             }
-            Verdict::Deferred => self.line(format!("  deferred: {what} (a better candidate was taken)")),
+            Verdict::Deferred => {
+                self.line(format!("  deferred: {what} (a better candidate was taken)"))
+            }
         }
         let ops = serde_json::to_value(&patch.ops).unwrap_or_default();
         let row = PatchRow {
@@ -367,9 +466,16 @@ impl Workshop {
             policy: policy.id().to_string(),
         };
         let place = format!("{round}.{iteration}.{number}");
-        let parts = [&place, &candidate.harness.id().to_hex(), policy.id().as_str()];
+        let parts = [
+            &place,
+            &candidate.harness.id().to_hex(),
+            policy.id().as_str(),
+        ];
         let key = self.key(kind::PATCH, &parts);
-        Ok(self.store.record_step(&key, kind::PATCH, round, &row, unix_seconds()).await?)
+        Ok(self
+            .store
+            .record_step(&key, kind::PATCH, round, &row, unix_seconds())
+            .await?)
     }
 
     /// The registry's head with its document.
@@ -382,7 +488,10 @@ impl Workshop {
             Entry::Version(version) => version,
             Entry::Rejected(_) => self.with_registry(registry::Registry::head)?,
         };
-        Ok(Head { version, harness: Arc::new(harness) })
+        Ok(Head {
+            version,
+            harness: Arc::new(harness),
+        })
     }
 }
 
@@ -390,7 +499,10 @@ impl Workshop {
 pub(crate) fn draw(tasks: &[Task], count: usize, seed: Seed) -> Vec<Trial> {
     let mut drawn: Vec<Trial> = tasks
         .iter()
-        .map(|task| Trial { task: task.clone(), seed: seed.derive(task.content_hash().as_str()).value() })
+        .map(|task| Trial {
+            task: task.clone(),
+            seed: seed.derive(task.content_hash().as_str()).value(),
+        })
         .collect();
     // A problem's seed is as good a random key as any.
     drawn.sort_by_key(|trial| trial.seed);
@@ -399,14 +511,24 @@ pub(crate) fn draw(tasks: &[Task], count: usize, seed: Seed) -> Vec<Trial> {
 }
 
 /// Pair both arms of a stage.
-pub(crate) fn compare(stage: &Stage, incumbent: &[Trajectory], candidate: &[Trajectory]) -> StageResult {
+pub(crate) fn compare(
+    stage: &Stage,
+    incumbent: &[Trajectory],
+    candidate: &[Trajectory],
+) -> StageResult {
     let pairs: Vec<Pair> = incumbent
         .iter()
         .zip(candidate)
-        .map(|(a, b)| Pair { incumbent: a.verdict.correct, candidate: b.verdict.correct })
+        .map(|(a, b)| Pair {
+            incumbent: a.verdict.correct,
+            candidate: b.verdict.correct,
+        })
         .collect();
     let (failed, solved) = pairs.split_at(stage.failed.len().min(pairs.len()));
-    StageResult { delta_in: Delta::of(failed), delta_out: Delta::of(solved) }
+    StageResult {
+        delta_in: Delta::of(failed),
+        delta_out: Delta::of(solved),
+    }
 }
 
 /// Both deltas over all stages together.
@@ -416,7 +538,13 @@ pub(crate) fn pooled(stages: &[StageResult]) -> (Delta, Delta) {
         for delta in stages.iter().map(side) {
             let same = delta.pairs - delta.gained - delta.lost;
             let repeat = |count: u32, incumbent, candidate| {
-                std::iter::repeat_n(Pair { incumbent, candidate }, count as usize)
+                std::iter::repeat_n(
+                    Pair {
+                        incumbent,
+                        candidate,
+                    },
+                    count as usize,
+                )
             };
             pairs.extend(repeat(delta.gained, false, true));
             pairs.extend(repeat(delta.lost, true, false));
@@ -440,7 +568,15 @@ pub(crate) fn trailer(delta: Delta) -> registry::Delta {
 }
 
 pub(crate) fn show(delta: &Delta) -> String {
-    format!("{:+.1} [{:+.1}, {:+.1}]", 100.0 * delta.estimate, 100.0 * delta.low, 100.0 * delta.high)
+    if delta.pairs == 0 {
+        return "nothing to compare".into();
+    }
+    format!(
+        "{:+.1} [{:+.1}, {:+.1}]",
+        100.0 * delta.estimate,
+        100.0 * delta.low,
+        100.0 * delta.high
+    )
 }
 
 fn describe(stages: &[StageResult]) -> String {
@@ -448,7 +584,14 @@ fn describe(stages: &[StageResult]) -> String {
     stages
         .iter()
         .enumerate()
-        .map(|(i, s)| format!("stage {}: in {}, out {}", i + 1, part(&s.delta_in), part(&s.delta_out)))
+        .map(|(i, s)| {
+            format!(
+                "stage {}: in {}, out {}",
+                i + 1,
+                part(&s.delta_in),
+                part(&s.delta_out)
+            )
+        })
         .collect::<Vec<_>>()
         .join("; ")
 }

@@ -69,13 +69,23 @@ impl Workshop {
                 wall_s: 0.0,
             };
             let key = self.key(kind::TRAIN, &[&round.to_string()]);
-            self.store.record_step(&key, kind::TRAIN, round, &row, unix_seconds()).await?;
+            self.store
+                .record_step(&key, kind::TRAIN, round, &row, unix_seconds())
+                .await?;
             return Ok(current);
         }
         let rows = self.rows(&chosen)?;
-        let candidate = self.fine_tune(round, rows, chosen.len(), trajectories.len()).await?;
-        let is_accepted = self.decide_weights(round, head, &policy, &candidate).await?;
-        Ok(if is_accepted { Some(candidate) } else { current })
+        let candidate = self
+            .fine_tune(round, rows, chosen.len(), trajectories.len())
+            .await?;
+        let is_accepted = self
+            .decide_weights(round, head, &policy, &candidate)
+            .await?;
+        Ok(if is_accepted {
+            Some(candidate)
+        } else {
+            current
+        })
     }
 
     /// Rollouts on evolve problems under the evolved harness.
@@ -92,12 +102,16 @@ impl Workshop {
             .flat_map(|sample| {
                 tasks.iter().map(move |trial| Trial {
                     task: trial.task.clone(),
-                    seed: seed.derive(sample).derive(trial.task.content_hash().as_str()).value(),
+                    seed: seed
+                        .derive(sample)
+                        .derive(trial.task.content_hash().as_str())
+                        .value(),
                 })
             })
             .collect();
         let title = format!("round {round} · gather under {}", head.name());
-        self.roll(&title, policy, &head.harness, Split::Evolve, &trials).await
+        self.roll(&title, policy, &head.harness, Split::Evolve, &trials)
+            .await
     }
 
     fn rows(&self, chosen: &[&Trajectory]) -> Result<Vec<Row>, RunError> {
@@ -126,7 +140,9 @@ impl Workshop {
         let sft = &self.loaded.config.model_loop.sft;
         let dataset = Dataset::new(rows, sft.max_tokens, MAX_REFUSED_SHARE)?;
         for (id, reason) in dataset.refused() {
-            self.notice(Notice::Warning(format!("row {id} is left out of training: {reason}")));
+            self.notice(Notice::Warning(format!(
+                "row {id} is left out of training: {reason}"
+            )));
         }
         let options = sft.options(self.seed().derive("train").derive(round).value());
         let identity = format!("{options:?}");
@@ -134,12 +150,23 @@ impl Workshop {
         if let Some(done) = self.store.step::<Trained>(&key).await? {
             return Ok(done.adapter);
         }
-        let directory = self.directory.join("training").join(format!("round-{round}"));
+        let directory = self
+            .directory
+            .join("training")
+            .join(format!("round-{round}"));
         let order = dataset.order(options.batch, options.epochs, options.seed);
         let total = order.len() as u64;
-        let tokens = order.iter().flatten().map(|row| dataset.rows()[*row].tokens.len() as u64).sum();
+        let tokens = order
+            .iter()
+            .flatten()
+            .map(|row| dataset.rows()[*row].tokens.len() as u64)
+            .sum();
         let title = format!("round {round} · fine-tune on {trajectories} trajectories");
-        self.notice(Notice::Began(Phase { title, total, unit: "steps" }));
+        self.notice(Notice::Began(Phase {
+            title,
+            total,
+            unit: "steps",
+        }));
         let started = Instant::now();
         let mut computed = 0;
         let mut is_first = true;
@@ -150,25 +177,49 @@ impl Workshop {
                 let by = if is_first { step.step as u64 } else { 1 };
                 is_first = false;
                 let figure = format!("loss {:.3}", step.loss);
-                self.notice(Notice::Advanced { by, tokens: step.tokens as u64, figure });
-                if self.stop.reason().is_some() { Progress::Stop } else { Progress::Continue }
+                self.notice(Notice::Advanced {
+                    by,
+                    tokens: step.tokens as u64,
+                    figure,
+                });
+                if self.stop.reason().is_some() {
+                    Progress::Stop
+                } else {
+                    Progress::Continue
+                }
             };
             // Training keeps every core busy for long; other tasks of the runtime go elsewhere.
             tokio::task::block_in_place(|| {
-                train(&base.model, &base.id, None, &dataset, &options, &directory, report)
+                train(
+                    &base.model,
+                    &base.id,
+                    None,
+                    &dataset,
+                    &options,
+                    &directory,
+                    report,
+                )
             })?
         };
-        self.notice(Notice::Ended { took: started.elapsed() });
+        self.notice(Notice::Ended {
+            took: started.elapsed(),
+        });
         for reason in &outcome.skipped_checkpoints {
             self.notice(Notice::Warning(format!("checkpoint not used: {reason}")));
         }
         if !outcome.is_finished {
-            let reason = self.stop.reason().unwrap_or(crate::stop::StopReason::Signal);
+            let reason = self
+                .stop
+                .reason()
+                .unwrap_or(crate::stop::StopReason::Signal);
             return Err(RunError::Stopped { reason });
         }
         let (config, weights) = outcome.adapter.to_peft_files(&base.id)?;
         let adapter = blake3::hash(&weights).to_hex()[..16].to_owned();
-        let files = [("adapter_config.json", config), ("adapter_model.safetensors", weights)];
+        let files = [
+            ("adapter_config.json", config),
+            ("adapter_model.safetensors", weights),
+        ];
         trainer::checkpoint::write_directory(&self.adapter_directory(&adapter), &files)
             .map_err(trainer::TrainError::from)?;
         let row = TrainRow {
@@ -178,15 +229,25 @@ impl Workshop {
             trajectories,
             gathered,
             steps: outcome.losses.len(),
-            loss: outcome.losses.first().copied().zip(outcome.losses.last().copied()),
+            loss: outcome
+                .losses
+                .first()
+                .copied()
+                .zip(outcome.losses.last().copied()),
             tokens,
             computed_tokens: computed,
             wall_s: started.elapsed().as_secs_f64(),
         };
         let report_key = self.key(kind::TRAIN, &[&round.to_string()]);
-        self.store.record_step(&report_key, kind::TRAIN, round, &row, unix_seconds()).await?;
-        let done = Trained { adapter: adapter.clone() };
-        self.store.record_step(&key, kind::TRAINED, round, &done, unix_seconds()).await?;
+        self.store
+            .record_step(&report_key, kind::TRAIN, round, &row, unix_seconds())
+            .await?;
+        let done = Trained {
+            adapter: adapter.clone(),
+        };
+        self.store
+            .record_step(&key, kind::TRAINED, round, &done, unix_seconds())
+            .await?;
         Ok(adapter)
     }
 
@@ -200,14 +261,26 @@ impl Workshop {
     ) -> Result<bool, RunError> {
         let mode = self.loaded.config.harness_loop.gate;
         let title = |what: &str| format!("round {round} · weights · {what}");
-        let plan = self.gate_plan(&title("classify"), incumbent, &head.harness, mode).await?;
+        let plan = self
+            .gate_plan(&title("classify"), incumbent, &head.harness, mode)
+            .await?;
         let candidate = self.policy(Some(adapter)).await?;
         let mut measured = Vec::new();
         for (number, stage) in plan.iter().enumerate() {
             let trials = stage.trials();
             let what = |arm: &str| title(&format!("gate stage {}, {arm}", number + 1));
-            let old = self.roll(&what("old"), incumbent, &head.harness, Split::Gate, &trials).await?;
-            let new = self.roll(&what("new"), &candidate, &head.harness, Split::Gate, &trials).await?;
+            let old = self
+                .roll(&what("old"), incumbent, &head.harness, Split::Gate, &trials)
+                .await?;
+            let new = self
+                .roll(
+                    &what("new"),
+                    &candidate,
+                    &head.harness,
+                    Split::Gate,
+                    &trials,
+                )
+                .await?;
             measured.push(compare(stage, &old, &new));
             if !measured[number].holds() {
                 break;
@@ -219,7 +292,9 @@ impl Workshop {
         let is_accepted = verdict == Verdict::Accepted;
         match &verdict {
             Verdict::Rejected { stage, reason } => {
-                self.line(format!("  rejected weights {adapter} (stage {stage}: {reason}); the old ones stay"));
+                self.line(format!(
+                    "  rejected weights {adapter} (stage {stage}: {reason}); the old ones stay"
+                ));
             }
             _ => self.line(format!("  accepted weights {adapter} ({figures})")),
         }
@@ -245,7 +320,9 @@ impl Workshop {
             verdict,
         };
         let key = self.key(kind::WEIGHTS, &[&round.to_string(), adapter]);
-        self.store.record_step(&key, kind::WEIGHTS, round, &row, unix_seconds()).await?;
+        self.store
+            .record_step(&key, kind::WEIGHTS, round, &row, unix_seconds())
+            .await?;
         Ok(is_accepted)
     }
 }

@@ -241,7 +241,13 @@ impl Report {
             }
             tally
         };
-        let cell = |label: &str| cells.iter().rev().find(|c| c.label == label).map(|c| c.rate);
+        let cell = |label: &str| {
+            cells
+                .iter()
+                .rev()
+                .find(|c| c.label == label)
+                .map(|c| c.rate)
+        };
         let baseline = cell("baseline");
         let rounds: Vec<RoundCell> = cells.iter().filter_map(round_cell).collect();
         let last = rounds.last().map(|r| PassRate {
@@ -276,19 +282,41 @@ impl Report {
 
 fn round_cell(row: &EvaluateRow) -> Option<RoundCell> {
     let round = row.label.strip_prefix("round ")?.parse().ok()?;
-    let PassRate { pass_at_1, ci95, correct, n } = row.rate;
+    let PassRate {
+        pass_at_1,
+        ci95,
+        correct,
+        n,
+    } = row.rate;
     let (version, policy) = (row.version.clone(), row.policy.clone());
-    Some(RoundCell { round, version, policy, pass_at_1, ci95, correct, n })
+    Some(RoundCell {
+        round,
+        version,
+        policy,
+        pass_at_1,
+        ci95,
+        correct,
+        n,
+    })
 }
 
-async fn rows<T: serde::de::DeserializeOwned>(store: &Store, kind: &str) -> Result<Vec<T>, StoreError> {
+async fn rows<T: serde::de::DeserializeOwned>(
+    store: &Store,
+    kind: &str,
+) -> Result<Vec<T>, StoreError> {
     let parse = |row: crate::store::StepRow| {
-        serde_json::from_str(&row.output).map_err(|source| StoreError::Record { key: row.key, source })
+        serde_json::from_str(&row.output).map_err(|source| StoreError::Record {
+            key: row.key,
+            source,
+        })
     };
     store.steps(kind).await?.into_iter().map(parse).collect()
 }
 
 /// Seconds of running over all sessions.
 pub fn wall_seconds(sessions: &[SessionRow]) -> i64 {
-    sessions.iter().map(|s| (s.ended_at.unwrap_or(s.seen_at) - s.started_at).max(0)).sum()
+    sessions
+        .iter()
+        .map(|s| (s.ended_at.unwrap_or(s.seen_at) - s.started_at).max(0))
+        .sum()
 }

@@ -31,7 +31,9 @@ impl Workshop {
         split: Split,
         trials: &[Trial],
     ) -> Result<Vec<Trajectory>, RunError> {
-        let arms = self.roll_arms(title, policy, std::slice::from_ref(harness), split, trials).await?;
+        let arms = self
+            .roll_arms(title, policy, std::slice::from_ref(harness), split, trials)
+            .await?;
         Ok(arms.into_iter().flatten().collect())
     }
 
@@ -52,15 +54,27 @@ impl Workshop {
     ) -> Result<Vec<Vec<Trajectory>>, RunError> {
         let started = Instant::now();
         let total = (trials.len() * harnesses.len()) as u64;
-        self.notice(Notice::Began(Phase { title: title.to_owned(), total, unit: "rollouts" }));
-        let agents: Vec<Agent> = harnesses.iter().map(|harness| self.agent(policy, harness)).collect();
-        let jobs: Vec<(&Agent, &Trial)> =
-            trials.iter().flat_map(|trial| agents.iter().map(move |agent| (agent, trial))).collect();
+        self.notice(Notice::Began(Phase {
+            title: title.to_owned(),
+            total,
+            unit: "rollouts",
+        }));
+        let agents: Vec<Agent> = harnesses
+            .iter()
+            .map(|harness| self.agent(policy, harness))
+            .collect();
+        let jobs: Vec<(&Agent, &Trial)> = trials
+            .iter()
+            .flat_map(|trial| agents.iter().map(move |agent| (agent, trial)))
+            .collect();
         let mut found: Vec<Option<Trajectory>> = Vec::with_capacity(jobs.len());
         let mut tally = Tally::default();
         let mut missing = Vec::new();
         for (index, (agent, trial)) in jobs.iter().enumerate() {
-            let stored = self.store.trajectory(&self.rollout_id(agent, trial)).await?;
+            let stored = self
+                .store
+                .trajectory(&self.rollout_id(agent, trial))
+                .await?;
             match &stored {
                 Some(trajectory) => self.advanced(&mut tally, trajectory, 0),
                 None => missing.push(index),
@@ -69,7 +83,10 @@ impl Workshop {
         }
         let mut running = JoinSet::new();
         let mut queue = missing.into_iter();
-        let parallel = harnesses.iter().map(|h| h.middleware.runtime.parallel_rollouts).max();
+        let parallel = harnesses
+            .iter()
+            .map(|h| h.middleware.runtime.parallel_rollouts)
+            .max();
         let limit = parallel.unwrap_or(1).max(1) as usize;
         let mut failure = None;
         loop {
@@ -83,8 +100,12 @@ impl Workshop {
                 running.spawn(async move { (index, attempt(&agent, &trial, split).await) });
             }
             // After a failure, what is in flight is still finished and stored.
-            let Some(done) = running.join_next().await else { break };
-            let (index, trajectory) = done.map_err(|e| RunError::Panic { reason: e.to_string() })?;
+            let Some(done) = running.join_next().await else {
+                break;
+            };
+            let (index, trajectory) = done.map_err(|e| RunError::Panic {
+                reason: e.to_string(),
+            })?;
             if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
                 let reason = reason.clone();
                 failure.get_or_insert(RunError::Infrastructure { reason });
@@ -97,7 +118,9 @@ impl Workshop {
             self.advanced(&mut tally, &trajectory, trajectory.usage.completion_tokens);
             found[index] = Some(trajectory);
         }
-        self.notice(Notice::Ended { took: started.elapsed() });
+        self.notice(Notice::Ended {
+            took: started.elapsed(),
+        });
         match failure {
             Some(failure) => Err(failure),
             None => {
@@ -125,7 +148,11 @@ impl Workshop {
         tally.done += 1;
         tally.correct += u32::from(trajectory.verdict.correct);
         let figure = format!("{}/{} solved", tally.correct, tally.done);
-        self.notice(Notice::Advanced { by: 1, tokens, figure });
+        self.notice(Notice::Advanced {
+            by: 1,
+            tokens,
+            figure,
+        });
     }
 
     fn rollout_id(&self, agent: &Agent, trial: &Trial) -> RolloutId {
@@ -152,7 +179,9 @@ async fn attempt(agent: &Agent, trial: &Trial, split: Split) -> Trajectory {
     loop {
         let trajectory = rollout(agent, &trial.task, split, trial.seed).await;
         match &trajectory.exit {
-            ExitReason::Infrastructure { is_retryable: true, .. } if number < ATTEMPTS => {
+            ExitReason::Infrastructure {
+                is_retryable: true, ..
+            } if number < ATTEMPTS => {
                 tokio::time::sleep(Duration::from_secs(1 << number)).await;
                 number += 1;
             }

@@ -23,7 +23,7 @@ use crate::report::{EvaluateRow, Report, kind, wall_seconds};
 use crate::splits::Splits;
 use crate::stop::Stop;
 use crate::store::{Store, StoreError};
-use crate::workshop::{Environment, Workshop, read_harness, run_name};
+use crate::workshop::{Environment, Parts, Workshop, read_harness, run_name};
 
 /// Seconds between signs of life of a running process.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -61,16 +61,23 @@ pub async fn run(
     }
     let store = Store::open(&directory).await?;
     register(&store, &loaded, &name, &directory).await?;
-    if store.run().await?.is_some_and(|run| run.finished_at.is_some()) {
+    if store
+        .run()
+        .await?
+        .is_some_and(|run| run.finished_at.is_some())
+    {
         return Ok(Report::read(&store).await?);
     }
     let spent = wall_seconds(&store.sessions().await?);
-    let left = loaded.config.budget.run_seconds.map(|limit| {
-        Duration::from_secs(limit.saturating_sub(u64::try_from(spent).unwrap_or(0)))
-    });
+    let left =
+        loaded.config.budget.run_seconds.map(|limit| {
+            Duration::from_secs(limit.saturating_sub(u64::try_from(spent).unwrap_or(0)))
+        });
     let stop = Arc::new(Stop::new(directory.join("stop"), left));
     on_stop(Arc::clone(&stop));
-    let session = store.begin_session(unix_seconds(), std::process::id()).await?;
+    let session = store
+        .begin_session(unix_seconds(), std::process::id())
+        .await?;
     let heartbeat = tokio::spawn(beat(store.clone(), session));
     let outcome = async {
         let registry = Registry::open_or_create(&registry_path(&directory))?;
@@ -86,16 +93,16 @@ pub async fn run(
             };
             registry.create_initial(&starting, &provenance)?;
         }
-        let workshop = Workshop::open(
+        let workshop = Workshop::open(Parts {
             loaded,
             splits,
-            directory.clone(),
-            store.clone(),
+            directory: directory.clone(),
+            store: store.clone(),
             registry,
             environment,
             observer,
             stop,
-        )
+        })
         .await?;
         workshop.rounds().await
     }
@@ -136,41 +143,66 @@ impl Saved {
     /// # Errors
     /// When the database fails or holds no run.
     pub async fn read(store: &Store) -> Result<Option<Self>, StoreError> {
-        let Some(run) = store.run().await? else { return Ok(None) };
+        let Some(run) = store.run().await? else {
+            return Ok(None);
+        };
         serde_json::from_str(&run.config)
             .map(Some)
-            .map_err(|source| StoreError::Record { key: run.name, source })
+            .map_err(|source| StoreError::Record {
+                key: run.name,
+                source,
+            })
     }
 }
 
 /// Enter the run into its store, or check that it is the same run.
-async fn register(store: &Store, loaded: &Loaded, name: &str, directory: &Path) -> Result<(), RunError> {
+async fn register(
+    store: &Store,
+    loaded: &Loaded,
+    name: &str,
+    directory: &Path,
+) -> Result<(), RunError> {
     match Saved::read(store).await? {
         None => {
             let base = match &loaded.base {
-                Some(base) => Some(
-                    std::path::absolute(base)
-                        .map_err(|source| RunError::Io { path: base.clone(), source })?,
-                ),
+                Some(base) => Some(std::path::absolute(base).map_err(|source| RunError::Io {
+                    path: base.clone(),
+                    source,
+                })?),
                 None => None,
             };
-            let saved = Saved { config: loaded.config.clone(), base };
-            let text = serde_json::to_string(&saved)
-                .map_err(|source| StoreError::Record { key: name.to_owned(), source })?;
+            let saved = Saved {
+                config: loaded.config.clone(),
+                base,
+            };
+            let text = serde_json::to_string(&saved).map_err(|source| StoreError::Record {
+                key: name.to_owned(),
+                source,
+            })?;
             store.create_run(name, &text, unix_seconds()).await?;
         }
         Some(known) => {
             let more = loaded.config.run.rounds > known.config.run.rounds;
             let other_limit = loaded.config.budget.run_seconds != known.config.budget.run_seconds;
             let value = |config: &Config| serde_json::to_value(config).unwrap_or_default();
-            if let Some(field) = difference(&value(&known.config), &value(&loaded.config), "") {
-                return Err(RunError::OtherConfig { directory: directory.to_owned(), field });
+            let is_other = difference(&value(&known.config), &value(&loaded.config), "");
+            if let Some(field) = is_other.clone()
+                && !store.is_untouched().await?
+            {
+                let directory = directory.to_owned();
+                return Err(RunError::OtherConfig { directory, field });
             }
-            if more || other_limit {
+            // A first attempt that failed before it did anything may be mended freely.
+            if more || other_limit || is_other.is_some() {
                 // The same run, extended: what is done stays done.
-                let saved = Saved { config: loaded.config.clone(), base: known.base };
-                let text = serde_json::to_string(&saved)
-                    .map_err(|source| StoreError::Record { key: name.to_owned(), source })?;
+                let saved = Saved {
+                    config: loaded.config.clone(),
+                    base: known.base,
+                };
+                let text = serde_json::to_string(&saved).map_err(|source| StoreError::Record {
+                    key: name.to_owned(),
+                    source,
+                })?;
                 store.extend_run(&text, more).await?;
             }
         }
@@ -187,8 +219,16 @@ fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
     }
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => x.keys().chain(y.keys()).find_map(|key| {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            difference(x.get(key).unwrap_or(&Value::Null), y.get(key).unwrap_or(&Value::Null), &path)
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
+            difference(
+                x.get(key).unwrap_or(&Value::Null),
+                y.get(key).unwrap_or(&Value::Null),
+                &path,
+            )
         }),
         _ => Some(path.to_owned()),
     }
@@ -205,15 +245,20 @@ impl Workshop {
         let mut history = Vec::new();
         for round in 1..=self.loaded.config.run.rounds {
             let policy = self.policy(adapter.as_deref()).await?;
-            head = self.harness_loop(round, head, &policy, &mut history).await?;
+            head = self
+                .harness_loop(round, head, &policy, &mut history)
+                .await?;
             adapter = self.model_loop(round, &head, adapter).await?;
             let policy = self.policy(adapter.as_deref()).await?;
-            self.evaluate(round, &format!("round {round}"), &head, &policy).await?;
+            self.evaluate(round, &format!("round {round}"), &head, &policy)
+                .await?;
         }
         let last = self.loaded.config.run.rounds;
         let evolved = self.policy(adapter.as_deref()).await?;
-        self.evaluate(last, "old_weights_new_harness", &head, &base).await?;
-        self.evaluate(last, "new_weights_old_harness", &start, &evolved).await?;
+        self.evaluate(last, "old_weights_new_harness", &head, &base)
+            .await?;
+        self.evaluate(last, "new_weights_old_harness", &start, &evolved)
+            .await?;
         Ok(())
     }
 
@@ -228,12 +273,16 @@ impl Workshop {
         let seed = self.seed().derive("test");
         let trials = draw(&self.splits.test, self.splits.test.len(), seed);
         let title = format!("test · {}", label.replace('_', " "));
-        let trajectories = self.roll(&title, policy, &head.harness, Split::Test, &trials).await?;
+        let trajectories = self
+            .roll(&title, policy, &head.harness, Split::Test, &trials)
+            .await?;
         let mut exits = BTreeMap::new();
         let mut tokens = 0;
         for trajectory in &trajectories {
             let exit = serde_json::to_value(&trajectory.exit).unwrap_or_default();
-            *exits.entry(exit["type"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+            *exits
+                .entry(exit["type"].as_str().unwrap_or_default().to_owned())
+                .or_insert(0) += 1;
             tokens += trajectory.usage.completion_tokens;
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -256,8 +305,13 @@ impl Workshop {
             mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
         };
         let harness: HarnessId = head.harness.id();
-        let key = self.key(kind::EVALUATE, &[label, &harness.to_hex(), policy.id().as_str()]);
-        self.store.record_step(&key, kind::EVALUATE, round, &row, unix_seconds()).await?;
+        let key = self.key(
+            kind::EVALUATE,
+            &[label, &harness.to_hex(), policy.id().as_str()],
+        );
+        self.store
+            .record_step(&key, kind::EVALUATE, round, &row, unix_seconds())
+            .await?;
         Ok(())
     }
 }

@@ -28,8 +28,17 @@ pub(crate) async fn policy(
     adapter: Option<(&str, &Path)>,
     key: fn(&str) -> Option<String>,
 ) -> Result<OpenAiPolicy, RunError> {
-    let PolicyConfig::Openai { base_url, model, api_key_env, .. } = &config.policy else {
-        return Err(RunError::Server { url: String::new(), reason: "policy.kind is local".into() });
+    let PolicyConfig::Openai {
+        base_url,
+        model,
+        api_key_env,
+        ..
+    } = &config.policy
+    else {
+        return Err(RunError::Server {
+            url: String::new(),
+            reason: "policy.kind is local".into(),
+        });
     };
     let api_key = match api_key_env {
         Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey { name: name.clone() })?),
@@ -49,7 +58,10 @@ pub(crate) async fn policy(
 /// # Errors
 /// When the server can't be reached or answers with something else.
 pub async fn models(base_url: &str, key: Option<&str>) -> Result<Vec<String>, RunError> {
-    let fail = |reason: String| RunError::Server { url: base_url.to_owned(), reason };
+    let fail = |reason: String| RunError::Server {
+        url: base_url.to_owned(),
+        reason,
+    };
     let url = format!("{}/models", base_url.trim_end_matches('/'));
     let mut request = client(base_url)?.get(url);
     if let Some(key) = key {
@@ -60,8 +72,13 @@ pub async fn models(base_url: &str, key: Option<&str>) -> Result<Vec<String>, Ru
         return Err(fail(format!("GET /models answers {}", response.status())));
     }
     let body: Value = response.json().await.map_err(|e| fail(explain(&e)))?;
-    let entries = body["data"].as_array().ok_or_else(|| fail("GET /models has no list".into()))?;
-    Ok(entries.iter().filter_map(|entry| entry["id"].as_str().map(str::to_owned)).collect())
+    let entries = body["data"]
+        .as_array()
+        .ok_or_else(|| fail("GET /models has no list".into()))?;
+    Ok(entries
+        .iter()
+        .filter_map(|entry| entry["id"].as_str().map(str::to_owned))
+        .collect())
 }
 
 /// vLLM's runtime LoRA loading; an adapter that is there already is fine.
@@ -71,12 +88,17 @@ async fn load_adapter(
     id: &str,
     directory: &Path,
 ) -> Result<(), RunError> {
-    let fail = |reason: String| RunError::Server { url: base_url.to_owned(), reason };
+    let fail = |reason: String| RunError::Server {
+        url: base_url.to_owned(),
+        reason,
+    };
     if models(base_url, key).await?.iter().any(|name| name == id) {
         return Ok(());
     }
-    let path = std::path::absolute(directory)
-        .map_err(|source| RunError::Io { path: directory.to_owned(), source })?;
+    let path = std::path::absolute(directory).map_err(|source| RunError::Io {
+        path: directory.to_owned(),
+        source,
+    })?;
     let url = format!("{}/load_lora_adapter", base_url.trim_end_matches('/'));
     let body = serde_json::json!({"lora_name": id, "lora_path": path});
     let mut request = client(base_url)?.post(url).json(&body);
@@ -88,7 +110,13 @@ async fn load_adapter(
     if status.is_success() {
         return Ok(());
     }
-    let text: String = response.text().await.unwrap_or_default().chars().take(200).collect();
+    let text: String = response
+        .text()
+        .await
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect();
     Err(fail(format!(
         "load_lora_adapter answers {status}: {text}; the server needs --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
     )))
@@ -99,7 +127,10 @@ fn client(base_url: &str) -> Result<reqwest::Client, RunError> {
         .no_proxy()
         .timeout(Duration::from_secs(60))
         .build()
-        .map_err(|e| RunError::Server { url: base_url.to_owned(), reason: explain(&e) })
+        .map_err(|e| RunError::Server {
+            url: base_url.to_owned(),
+            reason: explain(&e),
+        })
 }
 
 /// The last cause is what a person can act on ("connection refused").

@@ -32,7 +32,9 @@ pub enum SplitError {
         path: String,
     },
     /// Two problems have the same text, so they could land in two sets.
-    #[error("problems {first} and {second} have the same text; remove one, or a split would leak into another")]
+    #[error(
+        "problems {first} and {second} have the same text; remove one, or a split would leak into another"
+    )]
     Duplicate {
         /// The earlier one.
         first: String,
@@ -40,7 +42,9 @@ pub enum SplitError {
         second: String,
     },
     /// Fewer problems than the splits ask for.
-    #[error("tasks.splits ask for {wanted} problems ({evolve} evolve, {gate} gate, {test} test), {path} has {found}")]
+    #[error(
+        "tasks.splits ask for {wanted} problems ({evolve} evolve, {gate} gate, {test} test), {path} has {found}"
+    )]
     TooFew {
         /// Sum of the splits.
         wanted: usize,
@@ -92,7 +96,8 @@ impl Splits {
         let mut seen = BTreeMap::new();
         for task in &all {
             let hash = task.content_hash();
-            if let Some(first) = seen.insert(hash.as_str().to_owned(), task.id.as_str().to_owned()) {
+            if let Some(first) = seen.insert(hash.as_str().to_owned(), task.id.as_str().to_owned())
+            {
                 let second = task.id.as_str().to_owned();
                 return Err(SplitError::Duplicate { first, second });
             }
@@ -120,7 +125,12 @@ impl Splits {
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(loaded.config.run.seed));
         let mut gate = rest.split_off(sizes.evolve);
         gate.truncate(sizes.gate);
-        Ok(Self { evolve: rest, gate, test: all, available })
+        Ok(Self {
+            evolve: rest,
+            gate,
+            test: all,
+            available,
+        })
     }
 
     /// The tasks of one split.
@@ -138,7 +148,9 @@ fn source(loaded: &Loaded, path: &str) -> Result<(String, String), SplitError> {
         return Ok(((*text).to_owned(), format!("{name} (built in)")));
     }
     let path = loaded.resolve(path);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|source| SplitError::Read { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| SplitError::Read {
+        path: path.clone(),
+        source,
+    })?;
     Ok((text, path.display().to_string()))
 }

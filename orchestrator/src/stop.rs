@@ -38,7 +38,12 @@ pub struct Stop {
 impl Stop {
     /// Stop for a signal, for `file`, or when `left` has passed from now.
     pub fn new(file: PathBuf, left: Option<Duration>) -> Self {
-        Self { signal: AtomicBool::new(false), file, started: Instant::now(), left }
+        Self {
+            signal: AtomicBool::new(false),
+            file,
+            started: Instant::now(),
+            left,
+        }
     }
 
     /// A signal arrived.

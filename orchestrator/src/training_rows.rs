@@ -37,7 +37,11 @@ pub fn select(trajectories: &[Trajectory], per_task: usize) -> Vec<&Trajectory> 
 /// prompt: a reply cut by a stop string or after its call should have ended there.
 pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
     let mut rows: Vec<(Vec<u32>, Vec<bool>)> = Vec::new();
-    for call in trajectory.model_calls.iter().filter(|call| !call.prompt_ids.is_empty()) {
+    for call in trajectory
+        .model_calls
+        .iter()
+        .filter(|call| !call.prompt_ids.is_empty())
+    {
         match rows.last_mut() {
             Some((tokens, mask)) if call.prompt_ids.starts_with(tokens) => {
                 let from = tokens.len();
@@ -45,7 +49,9 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
                 mask.resize(tokens.len(), false);
                 if mask.get(from.wrapping_sub(1)) == Some(&true)
                     && !end_of_turn.contains(&tokens[from - 1])
-                    && tokens.get(from).is_some_and(|next| end_of_turn.contains(next))
+                    && tokens
+                        .get(from)
+                        .is_some_and(|next| end_of_turn.contains(next))
                 {
                     mask[from] = true;
                 }
@@ -62,7 +68,11 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
     let name = |index: usize| format!("{}#{index}", trajectory.id.as_str());
     rows.into_iter()
         .enumerate()
-        .map(|(index, (tokens, mask))| Row { id: name(index), tokens, mask })
+        .map(|(index, (tokens, mask))| Row {
+            id: name(index),
+            tokens,
+            mask,
+        })
         .collect()
 }
 
@@ -82,7 +92,11 @@ pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Opti
     let messages = &trajectory.messages;
     let whole = renderer.render(messages, None, false)?;
     let mut spans = Vec::new();
-    for (index, _) in messages.iter().enumerate().filter(|(_, message)| message.train) {
+    for (index, _) in messages
+        .iter()
+        .enumerate()
+        .filter(|(_, message)| message.train)
+    {
         let start = renderer.render(&messages[..index], None, true)?.text;
         let end = renderer.render(&messages[..=index], None, false)?.text;
         if !whole.text.starts_with(&start) || !whole.text.starts_with(&end) {
@@ -103,5 +117,9 @@ pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Opti
             is_ended = base.stop_tokens.contains(&encoded.ids[index]);
         }
     }
-    Ok(Some(Row { id: trajectory.id.as_str().to_owned(), tokens: encoded.ids, mask }))
+    Ok(Some(Row {
+        id: trajectory.id.as_str().to_owned(),
+        tokens: encoded.ids,
+        mask,
+    }))
 }

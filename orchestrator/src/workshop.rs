@@ -42,6 +42,29 @@ pub struct Environment {
 /// Policies kept ready: the incumbent weights and the ones they are compared with.
 const READY_POLICIES: usize = 2;
 
+/// A policy kept ready, by its adapter.
+type Ready = (Option<String>, Arc<dyn Policy>);
+
+/// What a workshop is made of.
+pub struct Parts {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// The problems.
+    pub splits: Splits,
+    /// The run's directory.
+    pub directory: PathBuf,
+    /// The run's database.
+    pub store: Store,
+    /// Harness versions.
+    pub registry: Registry,
+    /// This machine.
+    pub environment: Environment,
+    /// Who watches.
+    pub observer: Arc<dyn Observer>,
+    /// When to stop.
+    pub stop: Arc<Stop>,
+}
+
 /// Everything a step needs.
 pub struct Workshop {
     /// The configuration.
@@ -62,7 +85,7 @@ pub struct Workshop {
     pub(crate) stop: Arc<Stop>,
     observer: Arc<dyn Observer>,
     environment: Environment,
-    policies: Mutex<Vec<(Option<String>, Arc<dyn Policy>)>>,
+    policies: Mutex<Vec<Ready>>,
 }
 
 impl Workshop {
@@ -70,16 +93,17 @@ impl Workshop {
     ///
     /// # Errors
     /// When any part can't be had; see [`RunError::hint`].
-    pub async fn open(
-        loaded: Loaded,
-        splits: Splits,
-        directory: PathBuf,
-        store: Store,
-        registry: Registry,
-        environment: Environment,
-        observer: Arc<dyn Observer>,
-        stop: Arc<Stop>,
-    ) -> Result<Self, RunError> {
+    pub async fn open(parts: Parts) -> Result<Self, RunError> {
+        let Parts {
+            loaded,
+            splits,
+            directory,
+            store,
+            registry,
+            environment,
+            observer,
+            stop,
+        } = parts;
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
         let base = if is_local || serving::trains(&loaded.config) {
             Some(BaseModel::load(&loaded, &environment.cache)?)
@@ -145,7 +169,11 @@ impl Workshop {
         let directory = self.adapter_directory(id);
         trainer::checkpoint::verify_directory(&directory).map_err(trainer::TrainError::from)?;
         let base = self.require_base()?;
-        Ok(Adapter::load(&directory, &base.model.config, base.model.device())?)
+        Ok(Adapter::load(
+            &directory,
+            &base.model.config,
+            base.model.device(),
+        )?)
     }
 
     /// The base model.
@@ -166,7 +194,10 @@ impl Workshop {
     pub async fn policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
         let key = id.map(str::to_owned);
         {
-            let ready = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let ready = self
+                .policies
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some((_, policy)) = ready.iter().find(|(known, _)| *known == key) {
                 return Ok(Arc::clone(policy));
             }
@@ -175,7 +206,10 @@ impl Workshop {
             PolicyConfig::Local => Arc::new(self.local_policy(id)?),
             PolicyConfig::Openai { .. } => Arc::new(self.served_policy(id).await?),
         };
-        let mut ready = self.policies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ready = self
+            .policies
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if ready.len() >= READY_POLICIES {
             ready.remove(0);
         }
@@ -186,9 +220,16 @@ impl Workshop {
     fn local_policy(&self, id: Option<&str>) -> Result<LocalPolicy, RunError> {
         let base = self.require_base()?;
         let adapter = id.map(|id| self.adapter(id)).transpose()?.map(Arc::new);
-        let options = EngineOptions { cache_mib: 1536, ..EngineOptions::default() };
-        let engine =
-            Engine::new(Arc::clone(&base.model), adapter, Arc::clone(&base.tokenizer), options)?;
+        let options = EngineOptions {
+            cache_mib: 1536,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::new(
+            Arc::clone(&base.model),
+            adapter,
+            Arc::clone(&base.tokenizer),
+            options,
+        )?;
         let id = match id {
             Some(id) => format!("{}+{id}", base.id),
             None => base.id.clone(),
@@ -198,7 +239,12 @@ impl Workshop {
             stop_tokens: base.stop_tokens.clone(),
         };
         let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
-        Ok(LocalPolicy::new(Arc::new(engine), Arc::clone(&base.tokenizer), renderer, options))
+        Ok(LocalPolicy::new(
+            Arc::new(engine),
+            Arc::clone(&base.tokenizer),
+            renderer,
+            options,
+        ))
     }
 
     async fn served_policy(&self, id: Option<&str>) -> Result<OpenAiPolicy, RunError> {
@@ -230,7 +276,10 @@ impl Workshop {
         &self,
         work: impl FnOnce(&Registry) -> Result<T, registry::RegistryError>,
     ) -> Result<T, RunError> {
-        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let registry = self
+            .registry
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(work(&registry)?)
     }
 }
@@ -246,13 +295,19 @@ pub fn run_name(run: &RunConfig) -> String {
 /// When the folder can't be read or is no harness.
 pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
     let name = &loaded.config.harness;
-    let fail = |path: &Path, reason: String| RunError::Harness { path: path.to_owned(), reason };
+    let fail = |path: &Path, reason: String| RunError::Harness {
+        path: path.to_owned(),
+        reason,
+    };
     let path = loaded.resolve(name);
     if !path.is_dir() {
         return if name == "naive" {
             harness::naive().map_err(|e| fail(Path::new("naive"), e.to_string()))
         } else {
-            Err(fail(&path, "no such folder (the built-in harness is `naive`)".into()))
+            Err(fail(
+                &path,
+                "no such folder (the built-in harness is `naive`)".into(),
+            ))
         };
     }
     let mut files = BTreeMap::new();
@@ -271,10 +326,15 @@ fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Resu
             collect(root, &path, files)?;
         } else {
             let relative = path.strip_prefix(root).unwrap_or(&path);
-            let name = relative.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>();
-            files.insert(name.join("/"), std::fs::read_to_string(&path).map_err(io(&path))?);
+            let name = relative
+                .components()
+                .map(|c| c.as_os_str().to_string_lossy())
+                .collect::<Vec<_>>();
+            files.insert(
+                name.join("/"),
+                std::fs::read_to_string(&path).map_err(io(&path))?,
+            );
         }
     }
     Ok(())
 }
-

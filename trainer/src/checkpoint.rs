@@ -75,18 +75,27 @@ impl Checkpoint {
     ///
     /// # Errors
     /// When a file can't be written; the previous checkpoint is then untouched.
-    pub fn save(&self, root: &Path, base_model: &str, keep: usize) -> Result<PathBuf, CheckpointError> {
+    pub fn save(
+        &self,
+        root: &Path,
+        base_model: &str,
+        keep: usize,
+    ) -> Result<PathBuf, CheckpointError> {
         let (config, weights) = self.adapter.to_peft_files(base_model)?;
         let mut moments = TensorMap::new();
-        for (part, tensors) in [("first", &self.optimizer.first), ("second", &self.optimizer.second)] {
+        for (part, tensors) in [
+            ("first", &self.optimizer.first),
+            ("second", &self.optimizer.second),
+        ] {
             for (name, tensor) in tensors {
                 moments.insert(format!("{part}.{name}"), tensor.clone());
             }
         }
-        let state = serde_json::to_vec_pretty(&self.state).map_err(|e| CheckpointError::Damaged {
-            path: root.to_owned(),
-            reason: e.to_string(),
-        })?;
+        let state =
+            serde_json::to_vec_pretty(&self.state).map_err(|e| CheckpointError::Damaged {
+                path: root.to_owned(),
+                reason: e.to_string(),
+            })?;
         let files = [
             ("adapter_config.json", config),
             ("adapter_model.safetensors", weights),
@@ -136,7 +145,10 @@ impl Checkpoint {
         device: &Device,
     ) -> Result<Self, CheckpointError> {
         verify_directory(directory)?;
-        let damaged = |reason: String| CheckpointError::Damaged { path: directory.to_owned(), reason };
+        let damaged = |reason: String| CheckpointError::Damaged {
+            path: directory.to_owned(),
+            reason,
+        };
         let text = read(&directory.join("state.json"))?;
         let state: State = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
         let adapter = Adapter::load(directory, model, device)?;
@@ -154,7 +166,11 @@ impl Checkpoint {
             return Err(damaged("moments and parameters differ in names".into()));
         }
         let optimizer = AdamW::restore(options, state.step, first, second);
-        Ok(Self { adapter, optimizer, state })
+        Ok(Self {
+            adapter,
+            optimizer,
+            state,
+        })
     }
 }
 
@@ -163,7 +179,10 @@ impl Checkpoint {
 /// # Errors
 /// When a file can't be written.
 pub fn write_directory(target: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), CheckpointError> {
-    let name = target.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = target
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let parent = target.parent().unwrap_or(Path::new("."));
     let part = parent.join(format!(".part-{name}"));
     std::fs::create_dir_all(parent).map_err(io(parent))?;
@@ -174,12 +193,17 @@ pub fn write_directory(target: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), C
         hashes.insert(*name, blake3::hash(bytes).to_hex().to_string());
         write_synced(&part.join(name), bytes)?;
     }
-    let listing: String = hashes.iter().map(|(name, hash)| format!("{hash}  {name}\n")).collect();
+    let listing: String = hashes
+        .iter()
+        .map(|(name, hash)| format!("{hash}  {name}\n"))
+        .collect();
     write_synced(&part.join(COMPLETE), listing.as_bytes())?;
     remove(target)?;
     std::fs::rename(&part, target).map_err(io(target))?;
     // The rename itself must survive a power cut.
-    std::fs::File::open(parent).and_then(|d| d.sync_all()).map_err(io(parent))
+    std::fs::File::open(parent)
+        .and_then(|d| d.sync_all())
+        .map_err(io(parent))
 }
 
 /// Check a directory against its `COMPLETE` list.
@@ -187,7 +211,10 @@ pub fn write_directory(target: &Path, files: &[(&str, Vec<u8>)]) -> Result<(), C
 /// # Errors
 /// When a file is missing or its bytes are not those written.
 pub fn verify_directory(directory: &Path) -> Result<(), CheckpointError> {
-    let damaged = |reason: String| CheckpointError::Damaged { path: directory.to_owned(), reason };
+    let damaged = |reason: String| CheckpointError::Damaged {
+        path: directory.to_owned(),
+        reason,
+    };
     let Ok(listing) = std::fs::read_to_string(directory.join(COMPLETE)) else {
         return Err(damaged(format!("{COMPLETE} is missing")));
     };
@@ -206,7 +233,10 @@ pub fn verify_directory(directory: &Path) -> Result<(), CheckpointError> {
 }
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ {
-    move |source| CheckpointError::Io { path: path.to_owned(), source }
+    move |source| CheckpointError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
@@ -215,7 +245,9 @@ fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let mut file = std::fs::File::create(path).map_err(io(path))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io(path))
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(io(path))
 }
 
 fn remove(path: &Path) -> Result<(), CheckpointError> {
@@ -226,7 +258,10 @@ fn remove(path: &Path) -> Result<(), CheckpointError> {
 }
 
 fn quarantine(directory: &Path) -> Result<(), CheckpointError> {
-    let name = directory.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = directory
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let aside = directory.with_file_name(format!("damaged-{name}"));
     remove(&aside)?;
     std::fs::rename(directory, &aside).map_err(io(directory))

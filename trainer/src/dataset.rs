@@ -96,7 +96,11 @@ impl Dataset {
         for row in rows {
             if row.tokens.len() != row.mask.len() {
                 let (tokens, mask) = (row.tokens.len(), row.mask.len());
-                return Err(DatasetError::MaskLength { id: row.id, tokens, mask });
+                return Err(DatasetError::MaskLength {
+                    id: row.id,
+                    tokens,
+                    mask,
+                });
             }
             if !names.insert(row.id.clone()) {
                 return Err(DatasetError::Duplicate { id: row.id });
@@ -113,12 +117,20 @@ impl Dataset {
             && refused.len() as f64 > max_refused_share * total as f64
         {
             let (id, reason) = (id.clone(), *reason);
-            return Err(DatasetError::TooManyRefused { refused: refused.len(), total, id, reason });
+            return Err(DatasetError::TooManyRefused {
+                refused: refused.len(),
+                total,
+                id,
+                reason,
+            });
         }
         if kept.is_empty() {
             return Err(DatasetError::Empty);
         }
-        Ok(Self { rows: kept, refused })
+        Ok(Self {
+            rows: kept,
+            refused,
+        })
     }
 
     /// The rows.
@@ -176,12 +188,21 @@ mod tests {
 
     #[test]
     fn a_row_without_targets_is_refused_by_name_and_too_many_stop_the_run() {
-        let rows = || vec![row("good", 6, 4..6), row("cut", 4, 4..4), row("first only", 3, 0..1)];
+        let rows = || {
+            vec![
+                row("good", 6, 4..6),
+                row("cut", 4, 4..4),
+                row("first only", 3, 0..1),
+            ]
+        };
         let dataset = Dataset::new(rows(), 100, 0.7).expect("two of three are below 70%");
         let expected = ["cut", "first only"].map(|id| (id.to_owned(), Refusal::NoTargetTokens));
         assert_eq!(dataset.refused(), expected);
         let error = Dataset::new(rows(), 100, 0.5).expect_err("too many");
-        assert!(error.to_string().contains("row cut: no_target_tokens"), "{error}");
+        assert!(
+            error.to_string().contains("row cut: no_target_tokens"),
+            "{error}"
+        );
         let error = Dataset::new(vec![row("long", 9, 3..9)], 8, 0.0).expect_err("too long");
         assert!(error.to_string().contains("too_long"));
         assert_eq!(Dataset::new(vec![], 8, 1.0), Err(DatasetError::Empty));

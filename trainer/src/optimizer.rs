@@ -21,7 +21,11 @@ pub struct AdamWOptions {
 
 impl Default for AdamWOptions {
     fn default() -> Self {
-        Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 }
+        Self {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+        }
     }
 }
 
@@ -76,12 +80,27 @@ impl AdamW {
                 .map(|(name, p)| Ok((name.clone(), p.to_dtype(DType::F32)?.zeros_like()?)))
                 .collect::<Result<TensorMap>>()
         };
-        Ok(Self { options, step: 0, first: zeros()?, second: zeros()? })
+        Ok(Self {
+            options,
+            step: 0,
+            first: zeros()?,
+            second: zeros()?,
+        })
     }
 
     /// State saved after `step` steps.
-    pub fn restore(options: AdamWOptions, step: usize, first: TensorMap, second: TensorMap) -> Self {
-        Self { options, step, first, second }
+    pub fn restore(
+        options: AdamWOptions,
+        step: usize,
+        first: TensorMap,
+        second: TensorMap,
+    ) -> Self {
+        Self {
+            options,
+            step,
+            first,
+            second,
+        }
     }
 
     /// One update of `parameters` in place, at `rate`.
@@ -95,13 +114,19 @@ impl AdamW {
         rate: f64,
     ) -> Result<()> {
         self.step += 1;
-        let AdamWOptions { betas: (beta1, beta2), eps, weight_decay } = self.options;
+        let AdamWOptions {
+            betas: (beta1, beta2),
+            eps,
+            weight_decay,
+        } = self.options;
         let steps = i32::try_from(self.step).unwrap_or(i32::MAX);
         let (correct1, correct2) = (1.0 - beta1.powi(steps), 1.0 - beta2.powi(steps));
         for (name, parameter) in parameters.iter_mut() {
-            let (Some(gradient), Some(first), Some(second)) =
-                (gradients.get(name), self.first.get_mut(name), self.second.get_mut(name))
-            else {
+            let (Some(gradient), Some(first), Some(second)) = (
+                gradients.get(name),
+                self.first.get_mut(name),
+                self.second.get_mut(name),
+            ) else {
                 candle_core::bail!("no gradient or state for {name}");
             };
             let gradient = gradient.to_dtype(DType::F32)?;
@@ -152,11 +177,16 @@ mod tests {
     fn small_updates_do_not_vanish() {
         let one = |v: f32| Tensor::from_vec(vec![v], 1, &Device::Cpu).expect("tensor");
         let mut parameters = TensorMap::from([("w".to_owned(), one(1.0))]);
-        let options = AdamWOptions { weight_decay: 0.0, ..AdamWOptions::default() };
+        let options = AdamWOptions {
+            weight_decay: 0.0,
+            ..AdamWOptions::default()
+        };
         let mut optimizer = AdamW::new(options, &parameters).expect("state");
         let gradients = Gradients::from([("w".to_owned(), one(1.0))]);
         for _ in 0..1000 {
-            optimizer.update(&mut parameters, &gradients, 1e-4).expect("update");
+            optimizer
+                .update(&mut parameters, &gradients, 1e-4)
+                .expect("update");
         }
         let w = parameters["w"].to_vec1::<f32>().expect("values")[0];
         assert!((w - 0.9).abs() < 1e-3, "{w}");
@@ -165,7 +195,9 @@ mod tests {
     #[test]
     fn schedules_warm_up_and_end_near_zero() {
         for schedule in [Schedule::Linear, Schedule::Cosine] {
-            let rates: Vec<f64> = (0..10).map(|step| schedule.rate(1.0, step, 2, 10)).collect();
+            let rates: Vec<f64> = (0..10)
+                .map(|step| schedule.rate(1.0, step, 2, 10))
+                .collect();
             assert_eq!(rates[..3], [0.5, 1.0, 1.0]);
             assert!(rates.windows(2).skip(2).all(|pair| pair[1] < pair[0]) && rates[9] < 0.13);
         }

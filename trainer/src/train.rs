@@ -1,6 +1,6 @@
 //! The training loop.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use candle_core::{DType, Tensor};
 use model::adapter::{Adapter, AdapterConfig, AdapterError};
@@ -24,7 +24,9 @@ pub enum TrainError {
         what: &'static str,
     },
     /// The loss or a gradient is not a number.
-    #[error("training diverged in step {step}: the loss or its gradient is not finite; a lower learning_rate may help")]
+    #[error(
+        "training diverged in step {step}: the loss or its gradient is not finite; a lower learning_rate may help"
+    )]
     Diverged {
         /// The step, from 1.
         step: usize,
@@ -119,25 +121,40 @@ pub fn train(
     initial: Option<&Adapter>,
     dataset: &Dataset,
     options: &TrainOptions,
-    directory: &PathBuf,
+    directory: &Path,
     mut report: impl FnMut(&StepReport) -> Progress,
 ) -> Result<Outcome, TrainError> {
     let fingerprint = fingerprint(base_model, initial, dataset, options)?;
     let device = model.device();
-    let (found, skipped_checkpoints) =
-        Checkpoint::latest(directory, &fingerprint, &model.config, options.optimizer, device)?;
+    let (found, skipped_checkpoints) = Checkpoint::latest(
+        directory,
+        &fingerprint,
+        &model.config,
+        options.optimizer,
+        device,
+    )?;
     let resumed_from = found.as_ref().map(|c| c.state.step);
     let mut current = match found {
         Some(checkpoint) => checkpoint,
         None => {
             let adapter = match initial {
                 Some(adapter) => adapter.clone(),
-                None => Adapter::fresh(&model.config, options.adapter.clone(), options.seed, device)?,
+                None => {
+                    Adapter::fresh(&model.config, options.adapter.clone(), options.seed, device)?
+                }
             };
             self_check(model, &adapter, &dataset.rows()[0])?;
             let optimizer = AdamW::new(options.optimizer, &adapter.tensors())?;
-            let state = State { step: 0, fingerprint: fingerprint.clone(), losses: Vec::new() };
-            Checkpoint { adapter, optimizer, state }
+            let state = State {
+                step: 0,
+                fingerprint: fingerprint.clone(),
+                losses: Vec::new(),
+            };
+            Checkpoint {
+                adapter,
+                optimizer,
+                state,
+            }
         }
     };
     let order = dataset.order(options.batch, options.epochs, options.seed);
@@ -151,18 +168,29 @@ pub fn train(
     let mut saved = current.state.step;
     while current.state.step < total {
         let step = current.state.step;
-        let rows: Vec<&Row> = order[step].iter().map(|index| &dataset.rows()[*index]).collect();
+        let rows: Vec<&Row> = order[step]
+            .iter()
+            .map(|index| &dataset.rows()[*index])
+            .collect();
         let (tree, targets) = pack(&rows);
-        let (loss, mut gradients) =
-            model.loss_and_gradients(&tree, &targets, Some(&current.adapter), Trainable::Adapter)?;
+        let (loss, mut gradients) = model.loss_and_gradients(
+            &tree,
+            &targets,
+            Some(&current.adapter),
+            Trainable::Adapter,
+        )?;
         let norm = global_norm(&gradients)?;
         if !loss.is_finite() || !norm.is_finite() {
             return Err(TrainError::Diverged { step: step + 1 });
         }
         clip(&mut gradients, norm, options.max_gradient_norm)?;
-        let rate = options.schedule.rate(options.learning_rate, step, warmup, total);
+        let rate = options
+            .schedule
+            .rate(options.learning_rate, step, warmup, total);
         let mut parameters = current.adapter.tensors();
-        current.optimizer.update(&mut parameters, &gradients, rate)?;
+        current
+            .optimizer
+            .update(&mut parameters, &gradients, rate)?;
         let config = current.adapter.config.clone();
         current.adapter = Adapter::from_tensors(&model.config, config, parameters)?;
         current.state.step += 1;
@@ -214,7 +242,10 @@ fn fingerprint(
     hasher.update(base_model.as_bytes());
     hasher.update(dataset.hash().as_bytes());
     // Where checkpoints fall does not change the weights.
-    let identity = TrainOptions { checkpoint_steps: 0, ..options.clone() };
+    let identity = TrainOptions {
+        checkpoint_steps: 0,
+        ..options.clone()
+    };
     hasher.update(format!("{identity:?}").as_bytes());
     if let Some(adapter) = initial {
         hasher.update(&model::adapter::serialize(&adapter.tensors())?);
@@ -248,7 +279,11 @@ fn check_gradients(adapter: &Adapter, gradients: &Gradients) -> Result<(), Train
         let what = match gradients.get(&name) {
             None => "no gradient",
             Some(gradient) => {
-                let largest = gradient.to_dtype(DType::F32)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                let largest = gradient
+                    .to_dtype(DType::F32)?
+                    .abs()?
+                    .max_all()?
+                    .to_scalar::<f32>()?;
                 if largest == 0.0 {
                     "a zero gradient"
                 } else if largest.is_finite() {
@@ -271,7 +306,8 @@ mod tests {
     use model::weights::Checkpoint as ModelFiles;
 
     fn model() -> Transformer {
-        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
+        let directory =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
         let files = ModelFiles::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
         Transformer::new(files).expect("model")
     }
@@ -286,7 +322,11 @@ mod tests {
             targets: vec![Projection::Query, Projection::Down],
         };
         let adapter = Adapter::fresh(&model.config, config, 0, &Device::Cpu).expect("adapter");
-        let row = Row { id: "r".into(), tokens: vec![5, 6, 7, 8], mask: vec![false, true, true, true] };
+        let row = Row {
+            id: "r".into(),
+            tokens: vec![5, 6, 7, 8],
+            mask: vec![false, true, true, true],
+        };
         self_check(&model, &adapter, &row).expect("all parameters are reached");
         let mut gradients = Gradients::new();
         for (name, tensor) in adapter.tensors() {

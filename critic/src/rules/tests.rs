@@ -247,7 +247,9 @@ fn middleware_and_calls() {
         &start(),
         &failed(1).reply("```\n1\n```\nOutput: 9", Some(on)),
     );
-    fires("sampling_hot", &start(), &prose());
+    let hot = r#"[{"op":"replace","path":"middleware.sampling.temperature","value":0.7}]"#;
+    fires("sampling_hot", &patched(&start(), "Mid", hot), &prose());
+    is_quiet("sampling_hot", &start(), &prose());
 }
 
 #[test]

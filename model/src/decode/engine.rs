@@ -22,7 +22,9 @@ use crate::transformer::Transformer;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {
     /// The prompt and the reply don't fit the context.
-    #[error("a prompt of {prompt} tokens and {max_new} new ones exceed the context of {limit} tokens")]
+    #[error(
+        "a prompt of {prompt} tokens and {max_new} new ones exceed the context of {limit} tokens"
+    )]
     TooLong {
         /// Prompt length.
         prompt: usize,
@@ -77,7 +79,12 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { max_batch: 64, cache_mib: 2048, step_tokens: 512, context: 4096 }
+        Self {
+            max_batch: 64,
+            cache_mib: 2048,
+            step_tokens: 512,
+            context: 4096,
+        }
     }
 }
 
@@ -179,7 +186,10 @@ impl Engine {
         let block_bytes = KeyValueCache::block_bytes(layers, model.heads());
         let blocks = ((options.cache_mib << 20) / block_bytes).max(1);
         // What can never fit the pool must be refused at the door, not wait for ever.
-        let context = options.context.min(model.config.max_position_embeddings).min(blocks * BLOCK);
+        let context = options
+            .context
+            .min(model.config.max_position_embeddings)
+            .min(blocks * BLOCK);
         let worker = Worker {
             cache: KeyValueCache::new(layers, blocks, model.heads()),
             pool: BlockPool::new(blocks),
@@ -194,8 +204,16 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name("decode".into())
             .spawn(move || worker.serve(&inbox))
-            .map_err(|e| EngineError::Thread { reason: e.to_string() })?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Some(thread), counters, context, vocabulary })
+            .map_err(|e| EngineError::Thread {
+                reason: e.to_string(),
+            })?;
+        Ok(Self {
+            jobs: Mutex::new(Some(jobs)),
+            thread: Some(thread),
+            counters,
+            context,
+            vocabulary,
+        })
     }
 
     /// Longest prompt plus reply, in tokens.
@@ -214,13 +232,24 @@ impl Engine {
             return reply(Err(EngineError::EmptyPrompt));
         }
         if prompt + max_new > self.context {
-            return reply(Err(EngineError::TooLong { prompt, max_new, limit: self.context }));
+            return reply(Err(EngineError::TooLong {
+                prompt,
+                max_new,
+                limit: self.context,
+            }));
         }
-        if let Some(token) = request.prompt.iter().find(|t| **t as usize >= self.vocabulary) {
+        if let Some(token) = request
+            .prompt
+            .iter()
+            .find(|t| **t as usize >= self.vocabulary)
+        {
             let (token, vocabulary) = (*token, self.vocabulary);
             return reply(Err(EngineError::UnknownToken { token, vocabulary }));
         }
-        let jobs = self.jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let jobs = self
+            .jobs
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*jobs {
             Some(jobs) => {
                 if let Err(lost) = jobs.send((request, Box::new(reply))) {
@@ -323,7 +352,9 @@ impl Worker {
             self.admit();
             let start = Instant::now();
             if let Err(error) = self.step() {
-                let error = EngineError::Compute { reason: error.to_string() };
+                let error = EngineError::Compute {
+                    reason: error.to_string(),
+                };
                 for active in std::mem::take(&mut self.active) {
                     self.pool.release(&active.blocks, active.reserved);
                     (active.reply)(Err(error.clone()));
@@ -337,12 +368,22 @@ impl Worker {
     /// Move waiting requests into the batch while there is room, in order of arrival.
     fn admit(&mut self) {
         while self.active.len() < self.options.max_batch {
-            let Some((request, _)) = self.waiting.front() else { return };
-            let Some(admission) = self.pool.admit(&request.prompt, request.max_new) else { return };
-            let Some((request, reply)) = self.waiting.pop_front() else { return };
+            let Some((request, _)) = self.waiting.front() else {
+                return;
+            };
+            let Some(admission) = self.pool.admit(&request.prompt, request.max_new) else {
+                return;
+            };
+            let Some((request, reply)) = self.waiting.pop_front() else {
+                return;
+            };
             let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-            self.counters.prompt.fetch_add(count(request.prompt.len()), Ordering::Relaxed);
-            self.counters.cached.fetch_add(count(admission.cached_tokens), Ordering::Relaxed);
+            self.counters
+                .prompt
+                .fetch_add(count(request.prompt.len()), Ordering::Relaxed);
+            self.counters
+                .cached
+                .fetch_add(count(admission.cached_tokens), Ordering::Relaxed);
             self.active.push(Active {
                 sampler: Sampler::new(request.sampling, request.seed),
                 stream: TokenStream::new(true),
@@ -374,7 +415,9 @@ impl Worker {
             if *count == 0 {
                 // A shared block may still be waiting for the request that computes it.
                 let shared = active.computed / BLOCK;
-                let is_waiting = active.blocks[..shared].iter().any(|b| !self.pool.is_ready(*b));
+                let is_waiting = active.blocks[..shared]
+                    .iter()
+                    .any(|b| !self.pool.is_ready(*b));
                 if !is_waiting {
                     *count = budget.min(active.tokens.len() - active.computed);
                     budget -= *count;
@@ -419,7 +462,12 @@ impl Worker {
         if chunks.is_empty() {
             return Ok(());
         }
-        let logits = run(&self.model, self.adapter.as_deref(), &mut self.cache, &chunks)?;
+        let logits = run(
+            &self.model,
+            self.adapter.as_deref(),
+            &mut self.cache,
+            &chunks,
+        )?;
         drop(chunks);
         for (active, count) in self.active.iter_mut().zip(&counts) {
             active.computed += count;
@@ -428,7 +476,9 @@ impl Worker {
             let vocabulary = logits.dim(1)?;
             let rows = floats(&logits)?;
             let mut is_scheduled = vec![false; self.active.len()];
-            scheduled.iter().for_each(|index| is_scheduled[*index] = true);
+            scheduled
+                .iter()
+                .for_each(|index| is_scheduled[*index] = true);
             let samplers: Vec<&mut Sampler> = self
                 .active
                 .iter_mut()
@@ -456,7 +506,10 @@ impl Worker {
 
     fn retire(&mut self, active: Active, finish: Finish) {
         // Keys and values exist for every token but the last.
-        for (index, chunk) in active.tokens[..active.computed].chunks_exact(BLOCK).enumerate() {
+        for (index, chunk) in active.tokens[..active.computed]
+            .chunks_exact(BLOCK)
+            .enumerate()
+        {
             let parent = index.checked_sub(1).map(|before| active.blocks[before]);
             if parent.is_none_or(|p| self.pool.is_ready(p)) {
                 self.pool.set_ready(active.blocks[index]);
@@ -490,13 +543,22 @@ impl Active {
         let piece = self.stream.push(tokenizer, sampled.token);
         self.text.push_str(&piece);
         // A stop string may begin in an earlier token.
-        let longest = self.request.stop_strings.iter().map(String::len).max().unwrap_or(0);
+        let longest = self
+            .request
+            .stop_strings
+            .iter()
+            .map(String::len)
+            .max()
+            .unwrap_or(0);
         let mut from = before.saturating_sub(longest);
         while !self.text.is_char_boundary(from) {
             from -= 1;
         }
         let found = self.request.stop_strings.iter().filter(|s| !s.is_empty());
-        if let Some(at) = found.filter_map(|s| self.text[from..].find(s.as_str())).min() {
+        if let Some(at) = found
+            .filter_map(|s| self.text[from..].find(s.as_str()))
+            .min()
+        {
             self.text.truncate(from + at);
             return Some(Finish::StopString);
         }

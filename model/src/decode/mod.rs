@@ -9,5 +9,7 @@ mod pool;
 mod sampler;
 mod step;
 
-pub use engine::{Engine, EngineError, EngineOptions, EngineStats, Finish, Generation, GenerationRequest};
+pub use engine::{
+    Engine, EngineError, EngineOptions, EngineStats, Finish, Generation, GenerationRequest,
+};
 pub use sampler::{Sampled, Sampling};

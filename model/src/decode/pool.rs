@@ -73,12 +73,19 @@ impl BlockPool {
         let shareable = prompt.len().saturating_sub(1) / BLOCK;
         let mut hits = Vec::new();
         for chunk in prompt.chunks_exact(BLOCK).take(shareable) {
-            let Some(key) = key(hits.last().copied(), chunk) else { break };
-            let Some(block) = self.tree.get(&key) else { break };
+            let Some(key) = key(hits.last().copied(), chunk) else {
+                break;
+            };
+            let Some(block) = self.tree.get(&key) else {
+                break;
+            };
             hits.push(*block);
         }
         let total = (prompt.len() + max_new).div_ceil(BLOCK);
-        let idle_hits = hits.iter().filter(|b| self.blocks[**b as usize].users == 0).count();
+        let idle_hits = hits
+            .iter()
+            .filter(|b| self.blocks[**b as usize].users == 0)
+            .count();
         let available = self.free.len() + self.idle - idle_hits;
         if total - hits.len() + self.reserved > available {
             return None;
@@ -98,7 +105,11 @@ impl BlockPool {
         }
         let reserved = total - blocks.len();
         self.reserved += reserved;
-        Some(Admission { blocks, cached_tokens, reserved })
+        Some(Admission {
+            blocks,
+            cached_tokens,
+            reserved,
+        })
     }
 
     /// One of the blocks promised at admission.
@@ -113,7 +124,9 @@ impl BlockPool {
         if parent.is_some_and(|p| self.blocks[p as usize].key.is_none()) {
             return;
         }
-        let Some(key) = key(parent, tokens) else { return };
+        let Some(key) = key(parent, tokens) else {
+            return;
+        };
         if self.tree.contains_key(&key) {
             return;
         }
@@ -205,21 +218,29 @@ mod tests {
     use super::*;
 
     fn prompt(shared: u32, own: u32, length: u32) -> Vec<u32> {
-        (0..shared).chain((shared..length).map(|i| i + 1000 * own)).collect()
+        (0..shared)
+            .chain((shared..length).map(|i| i + 1000 * own))
+            .collect()
     }
 
     #[test]
     fn equal_prefixes_share_blocks_and_return_to_the_cache() {
         let mut pool = BlockPool::new(16);
         let first = pool.admit(&prompt(40, 1, 60), 10).expect("room");
-        assert_eq!((first.cached_tokens, first.blocks.len(), first.reserved), (0, 4, 1));
+        assert_eq!(
+            (first.cached_tokens, first.blocks.len(), first.reserved),
+            (0, 4, 1)
+        );
         let second = pool.admit(&prompt(40, 2, 60), 10).expect("room");
         assert_eq!(second.cached_tokens, 32);
         assert_eq!(first.blocks[..2], second.blocks[..2]);
         first.blocks.iter().for_each(|b| pool.set_ready(*b));
         pool.release(&first.blocks, first.reserved);
         let again = pool.admit(&prompt(40, 1, 60), 10).expect("room");
-        assert_eq!(again.cached_tokens, 48, "three full blocks, the tail is never shared");
+        assert_eq!(
+            again.cached_tokens, 48,
+            "three full blocks, the tail is never shared"
+        );
     }
 
     #[test]

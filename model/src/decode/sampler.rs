@@ -34,12 +34,19 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn new(sampling: Sampling, seed: u64) -> Self {
-        Self { sampling, random: ChaCha8Rng::seed_from_u64(seed) }
+        Self {
+            sampling,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        }
     }
 
     /// Choose from a row of logits.
     pub(crate) fn sample(&mut self, logits: &[f32]) -> Sampled {
-        let Sampling { temperature, top_p, top_k } = self.sampling;
+        let Sampling {
+            temperature,
+            top_p,
+            top_k,
+        } = self.sampling;
         let (max, sum) = max_and_exp_sum(logits, 1.0);
         let index = if temperature <= 0.0 {
             logits.iter().position(|v| *v == max).unwrap_or(0)
@@ -66,7 +73,11 @@ impl Sampler {
     }
 
     fn truncated(&mut self, logits: &[f32], max: f32) -> usize {
-        let Sampling { temperature, top_p, top_k } = self.sampling;
+        let Sampling {
+            temperature,
+            top_p,
+            top_k,
+        } = self.sampling;
         let mut candidates: Vec<(usize, f32)> = logits
             .iter()
             .enumerate()
@@ -115,11 +126,18 @@ mod tests {
     fn frequencies_follow_the_tempered_distribution() {
         let logits = [0.0, 1.0, 2.0, -1.0];
         for temperature in [0.5, 1.0, 2.0] {
-            let sampling = Sampling { temperature, top_p: 1.0, top_k: 0 };
+            let sampling = Sampling {
+                temperature,
+                top_p: 1.0,
+                top_k: 0,
+            };
             let weights: Vec<f32> = logits.iter().map(|l| (l / temperature).exp()).collect();
             let total: f32 = weights.iter().sum();
             for (seen, weight) in frequencies(sampling, &logits, 20_000).iter().zip(&weights) {
-                assert!((seen - weight / total).abs() < 0.015, "{temperature} {seen}");
+                assert!(
+                    (seen - weight / total).abs() < 0.015,
+                    "{temperature} {seen}"
+                );
             }
         }
     }
@@ -127,16 +145,39 @@ mod tests {
     #[test]
     fn truncation_keeps_the_head_of_the_distribution() {
         let logits = [0.0, 3.0, 2.0, -1.0];
-        let seen = frequencies(Sampling { temperature: 1.0, top_p: 1.0, top_k: 2 }, &logits, 2_000);
+        let seen = frequencies(
+            Sampling {
+                temperature: 1.0,
+                top_p: 1.0,
+                top_k: 2,
+            },
+            &logits,
+            2_000,
+        );
         assert_eq!((seen[0], seen[3]), (0.0, 0.0));
-        let seen = frequencies(Sampling { temperature: 1.0, top_p: 0.5, top_k: 0 }, &logits, 500);
+        let seen = frequencies(
+            Sampling {
+                temperature: 1.0,
+                top_p: 0.5,
+                top_k: 0,
+            },
+            &logits,
+            500,
+        );
         assert_eq!(seen[1], 1.0);
     }
 
     #[test]
     fn temperature_zero_takes_the_first_maximum_and_reports_its_log_probability() {
-        let sampled = Sampler::new(Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 }, 0)
-            .sample(&[1.0, 2.0, 2.0]);
+        let sampled = Sampler::new(
+            Sampling {
+                temperature: 0.0,
+                top_p: 1.0,
+                top_k: 0,
+            },
+            0,
+        )
+        .sample(&[1.0, 2.0, 2.0]);
         assert_eq!(sampled.token, 1);
         let expected = (2.0f32.exp() / (1.0f32.exp() + 2.0 * 2.0f32.exp())).ln();
         assert!((sampled.logprob - expected).abs() < 1e-5);

@@ -16,7 +16,11 @@ pub(crate) struct KeyValueCache {
 
 impl KeyValueCache {
     pub(crate) fn new(layers: usize, blocks: usize, heads: Heads) -> Self {
-        Self { layers: (0..layers).map(|_| LayerCache::new(blocks, heads)).collect() }
+        Self {
+            layers: (0..layers)
+                .map(|_| LayerCache::new(blocks, heads))
+                .collect(),
+        }
     }
 
     /// Bytes one block takes over all layers.
@@ -50,10 +54,17 @@ pub(crate) fn run(
             let position = chunk.first_position + offset;
             tokens.push(*token);
             positions.push(u32::try_from(position).unwrap_or(u32::MAX));
-            readers.push(Reader { blocks: chunk.blocks, position });
+            readers.push(Reader {
+                blocks: chunk.blocks,
+                position,
+            });
         }
         if chunk.wants_logits {
-            wanted.push(u32::try_from(tokens.len()).unwrap_or(u32::MAX).saturating_sub(1));
+            wanted.push(
+                u32::try_from(tokens.len())
+                    .unwrap_or(u32::MAX)
+                    .saturating_sub(1),
+            );
         }
     }
     let heads = model.heads();

@@ -23,7 +23,10 @@ pub(crate) struct AlignedFloats {
 
 impl AlignedFloats {
     pub(crate) fn zeros(length: usize) -> Self {
-        Self { lines: vec![Line([0.0; LINE]); length.div_ceil(LINE)], length }
+        Self {
+            lines: vec![Line([0.0; LINE]); length.div_ceil(LINE)],
+            length,
+        }
     }
 }
 

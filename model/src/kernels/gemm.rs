@@ -4,7 +4,10 @@
 //! reads both operands in order and nothing is packed per call. Every output element is one chain
 //! of additions over k, whatever m is: batching does not change a result by a single bit.
 
-#![expect(unsafe_code, reason = "SIMD kernel with raw tiles; disjoint output tiles across threads")]
+#![expect(
+    unsafe_code,
+    reason = "SIMD kernel with raw tiles; disjoint output tiles across threads"
+)]
 
 use rayon::prelude::*;
 
@@ -54,15 +57,18 @@ impl Packed {
     fn pack(n: usize, k: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Self {
         let mut panels = AlignedFloats::zeros(n.div_ceil(PANEL) * PANEL * k);
         if k > 0 {
-            panels.par_chunks_mut(PANEL * k).enumerate().for_each(|(index, panel)| {
-                let first = index * PANEL;
-                let columns = PANEL.min(n - first);
-                for (position, lane) in panel.chunks_exact_mut(PANEL).enumerate() {
-                    for (column, slot) in lane[..columns].iter_mut().enumerate() {
-                        *slot = at(first + column, position);
+            panels
+                .par_chunks_mut(PANEL * k)
+                .enumerate()
+                .for_each(|(index, panel)| {
+                    let first = index * PANEL;
+                    let columns = PANEL.min(n - first);
+                    for (position, lane) in panel.chunks_exact_mut(PANEL).enumerate() {
+                        for (column, slot) in lane[..columns].iter_mut().enumerate() {
+                            *slot = at(first + column, position);
+                        }
                     }
-                }
-            });
+                });
         }
         Self { panels, n, k }
     }
@@ -91,11 +97,13 @@ impl Packed {
     pub fn unpack(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.n * self.k];
         if self.k > 0 {
-            out.par_chunks_mut(self.k).enumerate().for_each(|(row, values)| {
-                for (column, value) in values.iter_mut().enumerate() {
-                    *value = self.at(row, column);
-                }
-            });
+            out.par_chunks_mut(self.k)
+                .enumerate()
+                .for_each(|(row, values)| {
+                    for (column, value) in values.iter_mut().enumerate() {
+                        *value = self.at(row, column);
+                    }
+                });
         }
         out
     }
@@ -121,7 +129,15 @@ impl Packed {
             let (group, block) = (index / blocks, index % blocks);
             let first = block * BLOCK_TILES;
             let end = tiles.count.min(first + BLOCK_TILES);
-            run_unit(Unit { packed: self, tiles: &tiles, out: &target, group, first, end, accumulate });
+            run_unit(Unit {
+                packed: self,
+                tiles: &tiles,
+                out: &target,
+                group,
+                first,
+                end,
+                accumulate,
+            });
         };
         if is_small || blocks * groups == 1 {
             (0..blocks * groups).for_each(unit);
@@ -142,7 +158,11 @@ struct Tiles {
 impl Tiles {
     fn new(a: &[f32], m: usize, k: usize, is_small: bool) -> Self {
         let count = m.div_ceil(tile_rows());
-        let mut tiles = Self { values: Vec::new(), m, count };
+        let mut tiles = Self {
+            values: Vec::new(),
+            m,
+            count,
+        };
         let mut values = vec![0.0; m * k];
         let mut rest = values.as_mut_slice();
         let mut parts = Vec::with_capacity(count);
@@ -290,7 +310,11 @@ impl Tile<'_> {
                     for column in 0..self.columns {
                         let value = lanes[column / 16][column % 16];
                         let target = target.add(column);
-                        *target = if self.accumulate { *target + value } else { value };
+                        *target = if self.accumulate {
+                            *target + value
+                        } else {
+                            value
+                        };
                     }
                 }
             }
@@ -314,7 +338,13 @@ mod tests {
 
     #[test]
     fn agrees_with_the_plain_product_on_ragged_shapes() {
-        for (m, n, k) in [(1, 1, 1), (5, 33, 7), (13, 64, 48), (97, 100, 65), (200, 31, 16)] {
+        for (m, n, k) in [
+            (1, 1, 1),
+            (5, 33, 7),
+            (13, 64, 48),
+            (97, 100, 65),
+            (200, 31, 16),
+        ] {
             let (a, w) = (values(m * k, 1), values(n * k, 2));
             let packed = Packed::new(&w, n, k);
             assert_eq!(packed.unpack(), w);
@@ -331,7 +361,10 @@ mod tests {
             }
             let transposed = packed.transposed();
             assert_eq!((transposed.rows(), transposed.columns()), (k, n));
-            assert_eq!(Packed::new_transposed(&w, k, n).unpack(), transposed.unpack());
+            assert_eq!(
+                Packed::new_transposed(&w, k, n).unpack(),
+                transposed.unpack()
+            );
         }
     }
 

@@ -34,7 +34,11 @@ pub(crate) struct Reader<'a> {
 impl LayerCache {
     pub(crate) fn new(blocks: usize, heads: Heads) -> Self {
         let size = blocks * Self::block_floats(heads);
-        Self { keys: AlignedFloats::zeros(size), values: AlignedFloats::zeros(size), heads }
+        Self {
+            keys: AlignedFloats::zeros(size),
+            values: AlignedFloats::zeros(size),
+            heads,
+        }
     }
 
     /// Floats of the keys (or values) of one block.
@@ -126,13 +130,24 @@ struct Row<'a> {
 impl Row<'_> {
     /// Attention of `HEADS` query heads that share key-value head `kv`.
     #[inline(always)]
-    unsafe fn heads<L: Lanes, const HEADS: usize>(&mut self, kv: usize, q: &[f32], out: &mut [f32]) {
-        let Heads { key_value, width, .. } = self.cache.heads;
+    unsafe fn heads<L: Lanes, const HEADS: usize>(
+        &mut self,
+        kv: usize,
+        q: &[f32],
+        out: &mut [f32],
+    ) {
+        let Heads {
+            key_value, width, ..
+        } = self.cache.heads;
         let (padded, visible) = (self.padded, self.visible);
         let length = self.blocks.len() * BLOCK;
         self.query.clear();
         self.query.resize(HEADS * padded, 0.0);
-        for (slot, q) in self.query.chunks_exact_mut(padded).zip(q.chunks_exact(width)) {
+        for (slot, q) in self
+            .query
+            .chunks_exact_mut(padded)
+            .zip(q.chunks_exact(width))
+        {
             slot[..width].copy_from_slice(q);
         }
         self.scores.resize(HEADS * length, 0.0);

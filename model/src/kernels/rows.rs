@@ -82,7 +82,9 @@ unsafe fn swiglu_kernel<L: Lanes>(gate: &[f32], up: &[f32], y: &mut [f32]) {
             let g = L::load(gate.as_ptr().add(at));
             let e = g.mul(L::splat(-1.0)).exp().add(L::splat(1.0)).to_array();
             let inverse: [f32; LANES] = std::array::from_fn(|i| 1.0 / e[i]);
-            let value = g.mul(L::load(inverse.as_ptr())).mul(L::load(up.as_ptr().add(at)));
+            let value = g
+                .mul(L::load(inverse.as_ptr()))
+                .mul(L::load(up.as_ptr().add(at)));
             value.store(y.as_mut_ptr().add(at));
         }
     }
@@ -127,10 +129,16 @@ unsafe fn exp_sum_kernel<L: Lanes>(x: &[f32], max: f32, scale: f32, out: &mut f3
         let chunks = x.chunks_exact(LANES);
         let rest = chunks.remainder();
         for chunk in chunks {
-            let shifted = L::load(chunk.as_ptr()).add(L::splat(-max)).mul(L::splat(scale));
+            let shifted = L::load(chunk.as_ptr())
+                .add(L::splat(-max))
+                .mul(L::splat(scale));
             sum = sum.add(shifted.exp());
         }
-        *out = sum.sum() + rest.iter().map(|v| exp_scalar((v - max) * scale)).sum::<f32>();
+        *out = sum.sum()
+            + rest
+                .iter()
+                .map(|v| exp_scalar((v - max) * scale))
+                .sum::<f32>();
     }
 }
 
@@ -203,7 +211,12 @@ mod tests {
             let (mut a, mut b) = (vec![0.0; n], vec![0.0; n]);
             rms_norm(x, w, 1e-5, &mut a);
             swiglu(x, w, &mut b);
-            let dot = |y: &[f32]| y.iter().zip(&dy).map(|(y, d)| f64::from(y * d)).sum::<f64>();
+            let dot = |y: &[f32]| {
+                y.iter()
+                    .zip(&dy)
+                    .map(|(y, d)| f64::from(y * d))
+                    .sum::<f64>()
+            };
             (dot(&a), dot(&b))
         };
         let (mut dx, mut dw) = (vec![0.0; n], vec![0.0; n]);

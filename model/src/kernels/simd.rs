@@ -6,7 +6,10 @@
 //! a request's result does not depend on what it was batched with: decoding is reproducible to the
 //! bit on one kind of machine.
 
-#![expect(unsafe_code, reason = "SIMD intrinsics need raw loads and feature-gated calls")]
+#![expect(
+    unsafe_code,
+    reason = "SIMD intrinsics need raw loads and feature-gated calls"
+)]
 
 /// Number of f32 lanes of one [`Lanes`] value.
 pub(crate) const LANES: usize = 16;
@@ -84,7 +87,7 @@ pub(crate) fn exp_scalar(x: f32) -> f32 {
     p = p * r + 8.333_452e-3;
     p = p * r + 4.166_579_6e-2;
     p = p * r + 1.666_666_5e-1;
-    p = p * r + 5.000_000_1e-1;
+    p = p * r + 0.5;
     let y = p * r * r + r + 1.0;
     let scale = f32::from_bits(((exponent + 127) << 23) as u32);
     if x < -87.0 { 0.0 } else { y * scale }
@@ -114,7 +117,9 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self {
         // Not f32::mul_add: without hardware support that is a slow library call.
-        Self(std::array::from_fn(|i| self.0[i] * factor.0[i] + addend.0[i]))
+        Self(std::array::from_fn(|i| {
+            self.0[i] * factor.0[i] + addend.0[i]
+        }))
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
@@ -187,7 +192,7 @@ mod x86 {
                     8.333_452e-3,
                     4.166_579_6e-2,
                     1.666_666_5e-1,
-                    5.000_000_1e-1,
+                    0.5,
                 ] {
                     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
                 }
@@ -234,11 +239,21 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
-            unsafe { Self(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
+            unsafe {
+                Self(
+                    _mm256_add_ps(self.0, other.0),
+                    _mm256_add_ps(self.1, other.1),
+                )
+            }
         }
         #[inline(always)]
         unsafe fn mul(self, other: Self) -> Self {
-            unsafe { Self(_mm256_mul_ps(self.0, other.0), _mm256_mul_ps(self.1, other.1)) }
+            unsafe {
+                Self(
+                    _mm256_mul_ps(self.0, other.0),
+                    _mm256_mul_ps(self.1, other.1),
+                )
+            }
         }
     }
 }

@@ -4,7 +4,10 @@
 //! tokens causally, so scores are a few dense products against ranges of the packed keys; nothing
 //! is gathered or padded.
 
-#![expect(unsafe_code, reason = "strided matrix products on raw parts; one thread per head")]
+#![expect(
+    unsafe_code,
+    reason = "strided matrix products on raw parts; one thread per head"
+)]
 
 use std::ops::Range;
 
@@ -41,13 +44,27 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     /// Rows `range` of head `head` in a packed `[tokens, heads * width]` array.
-    fn head(data: &'a [f32], range: &Range<usize>, head: usize, heads: usize, width: usize) -> Self {
+    fn head(
+        data: &'a [f32],
+        range: &Range<usize>,
+        head: usize,
+        heads: usize,
+        width: usize,
+    ) -> Self {
         let row = heads * width;
         let (start, end) = (range.start * row + head * width, range.end * row);
-        Self { data: &data[start.min(end)..end], row, column: 1 }
+        Self {
+            data: &data[start.min(end)..end],
+            row,
+            column: 1,
+        }
     }
     fn transposed(self) -> Self {
-        Self { row: self.column, column: self.row, ..self }
+        Self {
+            row: self.column,
+            column: self.row,
+            ..self
+        }
     }
 }
 
@@ -64,7 +81,8 @@ fn product(
     if m == 0 || n == 0 || k == 0 {
         return;
     }
-    let last = |v: View<'_>, rows: usize, columns: usize| (rows - 1) * v.row + (columns - 1) * v.column;
+    let last =
+        |v: View<'_>, rows: usize, columns: usize| (rows - 1) * v.row + (columns - 1) * v.column;
     assert!(last(a, m, k) < a.data.len() && last(b, k, n) < b.data.len());
     assert!((m - 1) * stride + n <= out.len());
     let signed = |stride: usize| stride as isize;
@@ -110,7 +128,11 @@ fn sights(tree: &TokenTree) -> Vec<Sight> {
             let mut keys = tree.ancestors(index);
             keys.push(segment.tokens.clone());
             let visible = keys.iter().map(ExactSizeIterator::len).sum();
-            Sight { queries: segment.tokens.clone(), keys, visible }
+            Sight {
+                queries: segment.tokens.clone(),
+                keys,
+                visible,
+            }
         })
         .collect()
 }
@@ -124,7 +146,15 @@ fn probabilities(sight: &Sight, heads: Heads, head: usize, q: &[f32], k: &[f32])
     for range in &sight.keys {
         let key = View::head(k, range, heads.group(head), heads.key_value, heads.width);
         let shape = (m, range.len(), heads.width);
-        product(shape, query, key.transposed(), &mut scores[column..], visible, heads.scale(), false);
+        product(
+            shape,
+            query,
+            key.transposed(),
+            &mut scores[column..],
+            visible,
+            heads.scale(),
+            false,
+        );
         column += range.len();
     }
     let before = visible - m;
@@ -146,11 +176,17 @@ pub(crate) fn forward(tree: &TokenTree, heads: Heads, q: &[f32], k: &[f32], v: &
             let mut out = vec![0.0; tree.len() * heads.width];
             for sight in &sights {
                 let p = probabilities(sight, heads, head, q, k);
-                let target = &mut out[sight.queries.start * heads.width..sight.queries.end * heads.width];
+                let target =
+                    &mut out[sight.queries.start * heads.width..sight.queries.end * heads.width];
                 let mut column = 0;
                 for range in &sight.keys {
-                    let value = View::head(v, range, heads.group(head), heads.key_value, heads.width);
-                    let p = View { data: &p[column..], row: sight.visible, column: 1 };
+                    let value =
+                        View::head(v, range, heads.group(head), heads.key_value, heads.width);
+                    let p = View {
+                        data: &p[column..],
+                        row: sight.visible,
+                        column: 1,
+                    };
                     let shape = (sight.queries.len(), heads.width, range.len());
                     product(shape, p, value, target, heads.width, 1.0, column > 0);
                     column += range.len();
@@ -163,7 +199,6 @@ pub(crate) fn forward(tree: &TokenTree, heads: Heads, q: &[f32], k: &[f32], v: &
 }
 
 /// Gradients by `q`, `k` and `v`, given the gradient `dout` of [`forward`]'s result `out`.
-#[expect(clippy::too_many_arguments, reason = "the six arrays of an attention backward")]
 pub(crate) fn backward(
     tree: &TokenTree,
     heads: Heads,
@@ -190,18 +225,42 @@ pub(crate) fn backward(
                 for range in &sight.keys {
                     let value = View::head(v, range, heads.group(head), heads.key_value, width);
                     let shape = (m, range.len(), width);
-                    product(shape, gradient, value.transposed(), &mut ds[column..], visible, 1.0, false);
+                    product(
+                        shape,
+                        gradient,
+                        value.transposed(),
+                        &mut ds[column..],
+                        visible,
+                        1.0,
+                        false,
+                    );
                     // dV = pᵀ dO, summed over all segments that see the range.
-                    let p = View { data: &p[column..], row: visible, column: 1 }.transposed();
+                    let p = View {
+                        data: &p[column..],
+                        row: visible,
+                        column: 1,
+                    }
+                    .transposed();
                     let target = &mut dv[range.start * width..range.end * width];
-                    product((range.len(), width, m), p, gradient, target, width, 1.0, true);
+                    product(
+                        (range.len(), width, m),
+                        p,
+                        gradient,
+                        target,
+                        width,
+                        1.0,
+                        true,
+                    );
                     column += range.len();
                 }
                 // dS = p ∘ (dP − Σ dO ∘ O), the softmax's own gradient.
                 for row in 0..m {
                     let at = (sight.queries.start + row) * heads.query * width + head * width;
-                    let dot: f32 =
-                        out[at..at + width].iter().zip(&dout[at..at + width]).map(|(a, b)| a * b).sum();
+                    let dot: f32 = out[at..at + width]
+                        .iter()
+                        .zip(&dout[at..at + width])
+                        .map(|(a, b)| a * b)
+                        .sum();
                     let span = row * visible..(row + 1) * visible;
                     for (ds, p) in ds[span.clone()].iter_mut().zip(&p[span]) {
                         *ds = p * (*ds - dot);
@@ -210,19 +269,42 @@ pub(crate) fn backward(
                 let mut column = 0;
                 for range in &sight.keys {
                     let key = View::head(k, range, heads.group(head), heads.key_value, width);
-                    let ds = View { data: &ds[column..], row: visible, column: 1 };
+                    let ds = View {
+                        data: &ds[column..],
+                        row: visible,
+                        column: 1,
+                    };
                     let target = &mut dq[sight.queries.start * width..sight.queries.end * width];
-                    product((m, width, range.len()), ds, key, target, width, heads.scale(), column > 0);
+                    product(
+                        (m, width, range.len()),
+                        ds,
+                        key,
+                        target,
+                        width,
+                        heads.scale(),
+                        column > 0,
+                    );
                     let target = &mut dk[range.start * width..range.end * width];
                     let shape = (range.len(), width, m);
-                    product(shape, ds.transposed(), query, target, width, heads.scale(), true);
+                    product(
+                        shape,
+                        ds.transposed(),
+                        query,
+                        target,
+                        width,
+                        heads.scale(),
+                        true,
+                    );
                     column += range.len();
                 }
             }
             [dq, dk, dv]
         })
         .collect();
-    let dq: Vec<Vec<f32>> = by_head.iter_mut().map(|g| std::mem::take(&mut g[0])).collect();
+    let dq: Vec<Vec<f32>> = by_head
+        .iter_mut()
+        .map(|g| std::mem::take(&mut g[0]))
+        .collect();
     let [dk, dv] = [1, 2].map(|which| {
         let mut groups: Vec<Vec<f32>> = Vec::with_capacity(heads.key_value);
         for (head, gradients) in by_head.iter_mut().enumerate() {
@@ -243,12 +325,14 @@ fn interleave(by_head: &[Vec<f32>], tokens: usize, width: usize) -> Vec<f32> {
     let row = by_head.len() * width;
     let mut out = vec![0.0; tokens * row];
     if row > 0 {
-        out.par_chunks_mut(row).enumerate().for_each(|(token, target)| {
-            for (head, values) in by_head.iter().enumerate() {
-                target[head * width..(head + 1) * width]
-                    .copy_from_slice(&values[token * width..(token + 1) * width]);
-            }
-        });
+        out.par_chunks_mut(row)
+            .enumerate()
+            .for_each(|(token, target)| {
+                for (head, values) in by_head.iter().enumerate() {
+                    target[head * width..(head + 1) * width]
+                        .copy_from_slice(&values[token * width..(token + 1) * width]);
+                }
+            });
     }
     out
 }

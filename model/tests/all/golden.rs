@@ -25,16 +25,26 @@ struct Batch {
 
 fn batch(tensors: &TensorMap) -> Batch {
     let rows = |name: &str| {
-        tensors[name].to_dtype(DType::I64).expect("i64").to_vec2::<i64>().expect("matrix")
+        tensors[name]
+            .to_dtype(DType::I64)
+            .expect("i64")
+            .to_vec2::<i64>()
+            .expect("matrix")
     };
     let (ids, attention, mask) = (rows("input_ids"), rows("attention_mask"), rows("loss_mask"));
     let logprobs = tensors["logprobs"].to_vec2::<f32>().expect("matrix");
     let length = |row: usize| attention[row].iter().sum::<i64>() as usize;
     let take = |row: usize| 0..length(row);
     Batch {
-        sequences: (0..ids.len()).map(|r| ids[r][take(r)].iter().map(|v| *v as u32).collect()).collect(),
-        masks: (0..ids.len()).map(|r| mask[r][take(r)].iter().map(|v| *v == 1).collect()).collect(),
-        logprobs: (0..ids.len()).map(|r| logprobs[r][take(r)].to_vec()).collect(),
+        sequences: (0..ids.len())
+            .map(|r| ids[r][take(r)].iter().map(|v| *v as u32).collect())
+            .collect(),
+        masks: (0..ids.len())
+            .map(|r| mask[r][take(r)].iter().map(|v| *v == 1).collect())
+            .collect(),
+        logprobs: (0..ids.len())
+            .map(|r| logprobs[r][take(r)].to_vec())
+            .collect(),
     }
 }
 
@@ -44,7 +54,11 @@ fn directories() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for base in ["trainer/tests/golden", "../shared/peers/golden"] {
         match std::fs::read_dir(root.join(base)) {
-            Ok(entries) => found.extend(entries.map(|e| e.expect("entry").path()).filter(|p| p.join("grads.safetensors").exists())),
+            Ok(entries) => found.extend(
+                entries
+                    .map(|e| e.expect("entry").path())
+                    .filter(|p| p.join("grads.safetensors").exists()),
+            ),
             Err(_) => println!("skipped: {base} is not here"),
         }
     }
@@ -55,17 +69,27 @@ fn directories() -> Vec<PathBuf> {
 
 fn relative_gap(ours: &Tensor, theirs: &Tensor) -> f64 {
     let scalar = |t: candle_core::Result<Tensor>| {
-        f64::from(t.and_then(|t| t.max_all()?.to_scalar::<f32>()).expect("maximum"))
+        f64::from(
+            t.and_then(|t| t.max_all()?.to_scalar::<f32>())
+                .expect("maximum"),
+        )
     };
     scalar((ours - theirs).and_then(|t| t.abs())) / scalar(theirs.abs()).max(1e-30)
 }
 
 fn compare(ours: &Gradients, theirs: &TensorMap, noise: f64, what: &str) {
     let names = |m: &TensorMap| m.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(ours.keys().cloned().collect::<Vec<_>>(), names(theirs), "{what}");
+    assert_eq!(
+        ours.keys().cloned().collect::<Vec<_>>(),
+        names(theirs),
+        "{what}"
+    );
     for (name, gradient) in ours {
         let gap = relative_gap(gradient, &theirs[name]);
-        assert!(gap <= (20.0 * noise).min(1e-4), "{what} {name}: off by {gap:e}");
+        assert!(
+            gap <= (20.0 * noise).min(1e-4),
+            "{what} {name}: off by {gap:e}"
+        );
     }
 }
 
@@ -73,11 +97,14 @@ fn compare(ours: &Gradients, theirs: &TensorMap, noise: f64, what: &str) {
 fn losses_and_gradients_equal_pytorchs() {
     for directory in directories() {
         let what = directory.display().to_string();
-        let load = |name: &str| load_safetensors(&directory.join(name), &Device::Cpu).expect("file");
-        let golden: Golden =
-            serde_json::from_slice(&std::fs::read(directory.join("golden.json")).expect("golden.json"))
-                .expect("golden.json");
-        let checkpoint = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
+        let load =
+            |name: &str| load_safetensors(&directory.join(name), &Device::Cpu).expect("file");
+        let golden: Golden = serde_json::from_slice(
+            &std::fs::read(directory.join("golden.json")).expect("golden.json"),
+        )
+        .expect("golden.json");
+        let checkpoint =
+            Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
         let model = Transformer::new(checkpoint).expect("model");
         let batch = batch(&load("batch.safetensors"));
         let tree = TokenTree::new(&batch.sequences);
@@ -85,36 +112,58 @@ fn losses_and_gradients_equal_pytorchs() {
         assert_eq!(targets.total_weight() as usize, golden.targets, "{what}");
 
         let logits = model.tree_logits(&tree, None).expect("logits");
-        let log_p = candle_nn::ops::log_softmax(&logits, 1).expect("softmax").to_vec2::<f32>().expect("rows");
+        let log_p = candle_nn::ops::log_softmax(&logits, 1)
+            .expect("softmax")
+            .to_vec2::<f32>()
+            .expect("rows");
         for (row, sequence) in batch.sequences.iter().enumerate() {
             for at in 1..sequence.len() {
                 let before = tree.index_of(row, at - 1).expect("token");
                 let gap = log_p[before][sequence[at] as usize] - batch.logprobs[row][at];
-                assert!(gap.abs() < 1e-4, "{what} row {row} token {at}: off by {gap}");
+                assert!(
+                    gap.abs() < 1e-4,
+                    "{what} row {row} token {at}: off by {gap}"
+                );
             }
         }
 
-        let (loss, gradients) =
-            model.loss_and_gradients(&tree, &targets, None, Trainable::Base).expect("pass");
-        assert!((loss - golden.loss).abs() < 1e-5 * golden.loss, "{what}: {loss} {}", golden.loss);
+        let (loss, gradients) = model
+            .loss_and_gradients(&tree, &targets, None, Trainable::Base)
+            .expect("pass");
+        assert!(
+            (loss - golden.loss).abs() < 1e-5 * golden.loss,
+            "{what}: {loss} {}",
+            golden.loss
+        );
         compare(&gradients, &load("grads.safetensors"), golden.noise, &what);
 
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu).expect("adapter");
+        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
+            .expect("adapter");
         let (loss, gradients) = model
             .loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)
             .expect("pass");
         let theirs = golden.adapter_loss;
-        assert!((loss - theirs).abs() < 1e-5 * theirs, "{what}: {loss} {theirs}");
-        compare(&gradients, &load("adapter_grads.safetensors"), golden.noise, &what);
+        assert!(
+            (loss - theirs).abs() < 1e-5 * theirs,
+            "{what}: {loss} {theirs}"
+        );
+        compare(
+            &gradients,
+            &load("adapter_grads.safetensors"),
+            golden.noise,
+            &what,
+        );
     }
 }
 
 #[test]
 fn a_shared_prefix_changes_neither_loss_nor_gradients() {
     for directory in directories() {
-        let checkpoint = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
+        let checkpoint =
+            Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
         let model = Transformer::new(checkpoint).expect("model");
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu).expect("adapter");
+        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
+            .expect("adapter");
         let prefix: Vec<u32> = (0..40).map(|i| 3 + i * 7 % 200).collect();
         let sequences: Vec<Vec<u32>> = (0..5u32)
             .map(|s| {
@@ -123,8 +172,10 @@ fn a_shared_prefix_changes_neither_loss_nor_gradients() {
                 shared.iter().copied().chain(own).collect()
             })
             .collect();
-        let masks: Vec<Vec<bool>> =
-            sequences.iter().map(|s| (0..s.len()).map(|i| i > 20 && i % 3 != 0).collect()).collect();
+        let masks: Vec<Vec<bool>> = sequences
+            .iter()
+            .map(|s| (0..s.len()).map(|i| i > 20 && i % 3 != 0).collect())
+            .collect();
         let run = |sequences: &[Vec<u32>], masks: &[Vec<bool>]| {
             let tree = TokenTree::new(sequences);
             let targets = Targets::new(&tree, masks);

@@ -1,4 +1,6 @@
 //! Integration tests of the model crate, one binary.
 
+#![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
+
 mod chat_vectors;
 mod golden;

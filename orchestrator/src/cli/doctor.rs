@@ -22,7 +22,10 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
     let environment = environment::read()?;
     let helper = HelperCommand::new(environment.helper.clone());
     // A weak box is what this command is there to show.
-    let options = SandboxOptions { allow_degraded: true, ..SandboxOptions::default() };
+    let options = SandboxOptions {
+        allow_degraded: true,
+        ..SandboxOptions::default()
+    };
     let (python, scratch) = (environment.python.clone(), environment.scratch.clone());
     let sandbox = Sandbox::with_options(helper, python, scratch, options).await?;
     let enforcement = sandbox.enforcement();
@@ -35,16 +38,32 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
         .all()
         .iter()
         .map(|(name, status)| {
-            let mark = if status.enforced { "enforced" } else { "not enforced" };
+            let mark = if status.enforced {
+                "enforced"
+            } else {
+                "not enforced"
+            };
             vec![(*name).to_owned(), mark.to_owned(), status.detail.clone()]
         })
         .collect();
-    print(&format!("sandbox    {} ({})", enforcement.level(), environment.python.display()));
+    print(&format!(
+        "sandbox    {} ({})",
+        enforcement.level(),
+        environment.python.display()
+    ));
     print(&table::rows(&["guarantee", "state", "checked by"], rows));
     for known in MODELS {
         let path: PathBuf = environment.cache.join("models").join(known.file);
-        let state = if path.is_file() { "present" } else { "absent: run scripts/fetch-model" };
-        print(&format!("model      {} {state} ({})", known.name, path.display()));
+        let state = if path.is_file() {
+            "present"
+        } else {
+            "absent: run scripts/fetch-model"
+        };
+        print(&format!(
+            "model      {} {state} ({})",
+            known.name,
+            path.display()
+        ));
     }
     let broken = enforcement.broken();
     if broken.is_empty() {

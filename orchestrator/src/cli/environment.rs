@@ -14,7 +14,11 @@ use crate::workshop::Environment;
 
 /// Folder of known models.
 pub(crate) fn cache() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     set("COHARNESS_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|base| base.join("coharness")))
         .or_else(|| set("HOME").map(|home| home.join(".cache/coharness")))
@@ -35,8 +39,10 @@ pub(crate) fn python() -> PathBuf {
 
 /// What a run needs to know of this machine.
 pub(crate) fn read() -> Result<Environment, RunError> {
-    let helper = std::env::current_exe()
-        .map_err(|source| RunError::Io { path: PathBuf::from("coharness"), source })?;
+    let helper = std::env::current_exe().map_err(|source| RunError::Io {
+        path: PathBuf::from("coharness"),
+        source,
+    })?;
     Ok(Environment {
         cache: cache(),
         python: python(),

@@ -91,12 +91,21 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
         store.close().await;
         let state = state(&report, &sessions, &directory);
         let patches = report.patches;
-        let last = report.test.rounds.last().map(|r| r.pass_at_1).or(report.test.baseline.map(|b| b.pass_at_1));
+        let last = report
+            .test
+            .rounds
+            .last()
+            .map(|r| r.pass_at_1)
+            .or(report.test.baseline.map(|b| b.pass_at_1));
         rows.push(vec![
             name_of(&directory),
             state.to_owned(),
             format!("{}", report.test.rounds.len()),
-            format!("{} of {}", patches.accepted, patches.accepted + patches.rejected),
+            format!(
+                "{} of {}",
+                patches.accepted,
+                patches.accepted + patches.rejected
+            ),
             last.map_or_else(|| "-".into(), |p| format!("{:.1}%", 100.0 * p)),
             report.rollouts.to_string(),
             table::duration(wall_seconds(&sessions)),
@@ -108,9 +117,20 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
     if args.json {
         print(&serde_json::to_string_pretty(&json).unwrap_or_default());
     } else if rows.is_empty() {
-        say(&format!("no runs below {}; start one with `coharness run --config quickstart.yaml`", root.display()));
+        say(&format!(
+            "no runs below {}; start one with `coharness run --config quickstart.yaml`",
+            root.display()
+        ));
     } else {
-        let header = ["run", "state", "rounds", "patches accepted", "test pass@1", "rollouts", "running time"];
+        let header = [
+            "run",
+            "state",
+            "rounds",
+            "patches accepted",
+            "test pass@1",
+            "rollouts",
+            "running time",
+        ];
         print(&table::rows(&header, rows));
     }
     Ok(ExitCode::SUCCESS)
@@ -118,7 +138,9 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
 
 /// `finished`, `running`, `stopped`, or `stale` for a process that vanished.
 fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static str {
-    let Some(last) = sessions.last() else { return "new" };
+    let Some(last) = sessions.last() else {
+        return "new";
+    };
     // A process that runs holds the lock, whatever its last sign of life says.
     let is_locked = std::fs::File::open(directory.join("lock"))
         .is_ok_and(|file| matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
@@ -126,7 +148,11 @@ fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static
         "finished"
     } else if is_locked {
         let silence = unix_seconds() - last.seen_at;
-        if silence > 12 * i64::try_from(HEARTBEAT.as_secs()).unwrap_or(5) { "stale" } else { "running" }
+        if silence > 12 * i64::try_from(HEARTBEAT.as_secs()).unwrap_or(5) {
+            "stale"
+        } else {
+            "running"
+        }
     } else {
         "stopped"
     }
@@ -147,26 +173,59 @@ pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, Ru
 pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunError> {
     let registry = open(root, &args.run)?;
     let versions = registry.history()?;
-    let rejected = if args.rejected { registry.rejected()? } else { Vec::new() };
+    let rejected = if args.rejected {
+        registry.rejected()?
+    } else {
+        Vec::new()
+    };
     if args.json {
         let value = serde_json::json!({"versions": versions, "rejected": rejected});
         print(&serde_json::to_string_pretty(&value).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    let points = |d: &registry::Delta| format!("{:+.1} [{:+.1}, {:+.1}]", 100.0 * d.estimate, 100.0 * d.low, 100.0 * d.high);
+    let points = |d: &registry::Delta| {
+        format!(
+            "{:+.1} [{:+.1}, {:+.1}]",
+            100.0 * d.estimate,
+            100.0 * d.low,
+            100.0 * d.high
+        )
+    };
     let mut rows = Vec::new();
     for version in &versions {
         let (what, delta_in, delta_out) = match &version.origin {
-            Origin::Initial(_) => ("the starting harness".to_owned(), String::new(), String::new()),
+            Origin::Initial(_) => (
+                "the starting harness".to_owned(),
+                String::new(),
+                String::new(),
+            ),
             Origin::Patch(acceptance) => {
                 let patch = &acceptance.decision.patch;
                 let what = format!("{} {}", patch.dimension, patch.summary);
-                (what, points(&acceptance.delta_in), points(&acceptance.delta_out))
+                (
+                    what,
+                    points(&acceptance.delta_in),
+                    points(&acceptance.delta_out),
+                )
             }
-            Origin::Rollback { to, reason } => (format!("rollback to {to}: {reason}"), String::new(), String::new()),
-            Origin::Foreign { reason } => (format!("committed by hand: {reason}"), String::new(), String::new()),
+            Origin::Rollback { to, reason } => (
+                format!("rollback to {to}: {reason}"),
+                String::new(),
+                String::new(),
+            ),
+            Origin::Foreign { reason } => (
+                format!("committed by hand: {reason}"),
+                String::new(),
+                String::new(),
+            ),
         };
-        rows.push(vec![version.name.to_string(), version.commit.short(), what, delta_in, delta_out]);
+        rows.push(vec![
+            version.name.to_string(),
+            version.commit.short(),
+            what,
+            delta_in,
+            delta_out,
+        ]);
     }
     for entry in &rejected {
         let rejection = &entry.rejection;
@@ -174,12 +233,18 @@ pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunErr
         rows.push(vec![
             entry.name.to_string(),
             entry.commit.short(),
-            format!("{} {} ({})", patch.dimension, patch.summary, rejection.verdict),
+            format!(
+                "{} {} ({})",
+                patch.dimension, patch.summary, rejection.verdict
+            ),
             rejection.delta_in.as_ref().map(points).unwrap_or_default(),
             rejection.delta_out.as_ref().map(points).unwrap_or_default(),
         ]);
     }
-    print(&table::rows(&["version", "commit", "change", "δ_in", "δ_out"], rows));
+    print(&table::rows(
+        &["version", "commit", "change", "δ_in", "δ_out"],
+        rows,
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,7 +255,10 @@ pub(crate) fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
     if let Some(wanted) = &args.file {
         let Some(text) = files.get(wanted) else {
             let known = files.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(RunError::Harness { path: PathBuf::from(wanted), reason: format!("no such file; there are: {known}") });
+            return Err(RunError::Harness {
+                path: PathBuf::from(wanted),
+                reason: format!("no such file; there are: {known}"),
+            });
         };
         print(text.trim_end_matches('\n'));
         return Ok(ExitCode::SUCCESS);
@@ -229,36 +297,59 @@ pub(crate) fn diff(root: &Path, args: DiffArgs) -> Result<ExitCode, RunError> {
 pub(crate) async fn rollback(root: &Path, args: RollbackArgs) -> Result<ExitCode, RunError> {
     let directory = find_run(root, &args.run)?;
     let store = Store::open(&directory).await?;
-    let is_finished = store.run().await?.is_some_and(|run| run.finished_at.is_some());
+    let is_finished = store
+        .run()
+        .await?
+        .is_some_and(|run| run.finished_at.is_some());
     store.close().await;
     if !is_finished {
-        return Err(RunError::Unfinished { name: name_of(&directory) });
+        return Err(RunError::Unfinished {
+            name: name_of(&directory),
+        });
     }
     let registry = Registry::open(&registry_path(&directory))?;
     let entry = registry.find(&args.version)?;
     let Some(version) = entry.version() else {
-        let reason = format!("{} was rejected; only versions can be made current", args.version);
-        return Err(RunError::Harness { path: PathBuf::from(&args.version), reason });
+        let reason = format!(
+            "{} was rejected; only versions can be made current",
+            args.version
+        );
+        return Err(RunError::Harness {
+            path: PathBuf::from(&args.version),
+            reason,
+        });
     };
     let seconds = u64::try_from(unix_seconds()).unwrap_or(0);
     let made = registry.rollback(version.name, &args.reason, seconds)?;
-    say(&format!("{} has the files of {}; nothing was deleted", made.name, version.name));
+    say(&format!(
+        "{} has the files of {}; nothing was deleted",
+        made.name, version.name
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
 fn open(root: &Path, run: &RunName) -> Result<Registry, RunError> {
-    Ok(Registry::open_read_only(&registry_path(&find_run(root, run)?))?)
+    Ok(Registry::open_read_only(&registry_path(&find_run(
+        root, run,
+    )?))?)
 }
 
 /// Name of a run from its directory.
 pub(crate) fn name_of(directory: &Path) -> String {
-    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    directory
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The named run's directory, or that of the run active last.
 pub(crate) fn find_run(root: &Path, run: &RunName) -> Result<PathBuf, RunError> {
     let runs = run_directories(root)?;
-    let missing = |name: &str| RunError::NoRun { name: name.to_owned(), root: root.to_owned() };
+    let missing = |name: &str| RunError::NoRun {
+        name: name.to_owned(),
+        root: root.to_owned(),
+    };
     match &run.run {
         None => runs.into_iter().next().ok_or_else(|| missing("at all")),
         Some(name) => {
@@ -266,9 +357,15 @@ pub(crate) fn find_run(root: &Path, run: &RunName) -> Result<PathBuf, RunError> 
             if runs.contains(&exact) {
                 return Ok(exact);
             }
-            let mut found: Vec<PathBuf> =
-                runs.into_iter().filter(|r| name_of(r).starts_with(name.as_str())).collect();
-            if found.len() == 1 { Ok(found.remove(0)) } else { Err(missing(name)) }
+            let mut found: Vec<PathBuf> = runs
+                .into_iter()
+                .filter(|r| name_of(r).starts_with(name.as_str()))
+                .collect();
+            if found.len() == 1 {
+                Ok(found.remove(0))
+            } else {
+                Err(missing(name))
+            }
         }
     }
 }
@@ -278,11 +375,21 @@ fn run_directories(root: &Path) -> Result<Vec<PathBuf>, RunError> {
     let entries = match std::fs::read_dir(root) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(RunError::Io { path: root.to_owned(), source }),
+        Err(source) => {
+            return Err(RunError::Io {
+                path: root.to_owned(),
+                source,
+            });
+        }
     };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|source| RunError::Io { path: root.to_owned(), source })?.path();
+        let path = entry
+            .map_err(|source| RunError::Io {
+                path: root.to_owned(),
+                source,
+            })?
+            .path();
         if Store::exists(&path) {
             let touched = ["run.db-wal", "run.db"]
                 .iter()

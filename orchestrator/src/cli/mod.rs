@@ -26,7 +26,13 @@ use crate::error::RunError;
 #[command(name = "coharness", version, max_term_width = 100)]
 struct Cli {
     /// Where runs are kept.
-    #[arg(long, global = true, env = "COHARNESS_DIR", default_value = ".coharness/runs", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        env = "COHARNESS_DIR",
+        default_value = ".coharness/runs",
+        value_name = "DIR"
+    )]
     dir: PathBuf,
     #[command(subcommand)]
     command: Command,
@@ -97,7 +103,10 @@ pub fn main() -> ExitCode {
         }
     };
     start_log();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             say(&format!("error: cannot start the runtime: {error}"));
@@ -142,7 +151,10 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
 /// `COHARNESS_LOG=debug` and the like turn on diagnostics on stderr.
 fn start_log() {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("COHARNESS_LOG") {
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
     }
 }
 

@@ -27,17 +27,47 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     let sizes = config.tasks.splits;
     let found = locate(loaded, &environment.cache);
     let mut lines = vec![
-        format!("run        {} in {}", run_name(&config.run), root.join(run_name(&config.run)).display()),
-        format!("tasks      {} ({tasks}): {} evolve, {} gate, {} sealed test", config.tasks.path, sizes.evolve, sizes.gate, sizes.test),
-        format!("harness    {} ({}), id {}", config.harness, harness.name, harness.id()),
-        format!("budget     {} tokens and {} s a problem", config.budget.tokens_per_problem, config.budget.seconds_per_problem),
+        format!(
+            "run        {} in {}",
+            run_name(&config.run),
+            root.join(run_name(&config.run)).display()
+        ),
+        format!(
+            "tasks      {} ({tasks}): {} evolve, {} gate, {} sealed test",
+            config.tasks.path, sizes.evolve, sizes.gate, sizes.test
+        ),
+        format!(
+            "harness    {} ({}), id {}",
+            config.harness,
+            harness.name,
+            harness.id()
+        ),
+        format!(
+            "budget     {} tokens and {} s a problem",
+            config.budget.tokens_per_problem, config.budget.seconds_per_problem
+        ),
     ];
     match &config.policy {
-        PolicyConfig::Local => lines.push(format!("policy     local: {} decoded in this process", found.path.display())),
-        PolicyConfig::Openai { base_url, model, api_key_env, .. } => {
-            let key = api_key_env.as_ref().map_or("no key".into(), |name| format!("key from {name}"));
-            lines.push(format!("policy     {model} at {base_url}: POST {}/chat/completions, {key}", base_url.trim_end_matches('/')));
-            if let Err(error) = check_server(base_url, model, api_key_env.as_deref(), environment.key).await {
+        PolicyConfig::Local => lines.push(format!(
+            "policy     local: {} decoded in this process",
+            found.path.display()
+        )),
+        PolicyConfig::Openai {
+            base_url,
+            model,
+            api_key_env,
+            ..
+        } => {
+            let key = api_key_env
+                .as_ref()
+                .map_or("no key".into(), |name| format!("key from {name}"));
+            lines.push(format!(
+                "policy     {model} at {base_url}: POST {}/chat/completions, {key}",
+                base_url.trim_end_matches('/')
+            ));
+            if let Err(error) =
+                check_server(base_url, model, api_key_env.as_deref(), environment.key).await
+            {
                 problems.push(error);
             }
         }
@@ -46,13 +76,18 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     if needs_weights {
         lines.push(format!("weights    {}", found.path.display()));
         if !found.path.exists() {
-            problems.push(RunError::NoModel { path: found.path.clone(), is_known: found.known.is_some() });
+            problems.push(RunError::NoModel {
+                path: found.path.clone(),
+                is_known: found.known.is_some(),
+            });
         }
     }
     lines.push(String::new());
     lines.extend(steps(config));
     print(&lines.join("\n"));
-    let Some(first) = problems.first() else { return Ok(ExitCode::SUCCESS) };
+    let Some(first) = problems.first() else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let code = first.exit_code();
     say("");
     say("the run would stop:");
@@ -72,7 +107,9 @@ async fn check_server(
     key: fn(&str) -> Option<String>,
 ) -> Result<(), RunError> {
     let key = match api_key_env {
-        Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey { name: name.to_owned() })?),
+        Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey {
+            name: name.to_owned(),
+        })?),
         None => None,
     };
     let served = serving::models(base_url, key.as_deref()).await?;
@@ -80,12 +117,21 @@ async fn check_server(
         return Ok(());
     }
     let reason = format!("does not serve {model}; it serves: {}", served.join(", "));
-    Err(RunError::Server { url: base_url.to_owned(), reason })
+    Err(RunError::Server {
+        url: base_url.to_owned(),
+        reason,
+    })
 }
 
 /// Rollouts and steps of each part, with upper bounds where measurements decide.
 fn steps(config: &Config) -> Vec<String> {
-    let Config { run, tasks, harness_loop: patches, model_loop: weights, .. } = config;
+    let Config {
+        run,
+        tasks,
+        harness_loop: patches,
+        model_loop: weights,
+        ..
+    } = config;
     let stages = patches.gate.stages();
     // Both sides of a stage, each filled by repeated samples at most.
     let stage = (2 * patches.gate_tasks).min(4 * tasks.splits.gate);
@@ -93,27 +139,53 @@ fn steps(config: &Config) -> Vec<String> {
     let first = stage * (1 + patches.candidates);
     let more = stage * 2 * (stages - 1);
     let mut lines = vec![
-        format!("baseline   {} rollouts on the sealed test", tasks.splits.test),
+        format!(
+            "baseline   {} rollouts on the sealed test",
+            tasks.splits.test
+        ),
         format!("each of {} rounds:", run.rounds),
-        format!("  harness loop, up to {} cycles, gate mode {}:", patches.iterations, patches.gate.name()),
+        format!(
+            "  harness loop, up to {} cycles, gate mode {}:",
+            patches.iterations,
+            patches.gate.name()
+        ),
         format!("    diagnose   {diagnose} rollouts on evolve problems, rules critic"),
-        format!("    classify   {} rollouts on gate problems, once a version", tasks.splits.gate),
-        format!("    decide     up to {first} rollouts for {} candidates and the incumbent, {more} more to confirm one", patches.candidates),
+        format!(
+            "    classify   {} rollouts on gate problems, once a version",
+            tasks.splits.gate
+        ),
+        format!(
+            "    decide     up to {first} rollouts for {} candidates and the incumbent, {more} more to confirm one",
+            patches.candidates
+        ),
     ];
     if serving::trains(config) {
         let gather = weights.gather_tasks.min(tasks.splits.evolve) * weights.samples as usize;
         let sft = &weights.sft;
         lines.push("  model loop:".into());
-        lines.push(format!("    gather     {gather} rollouts on evolve problems"));
+        lines.push(format!(
+            "    gather     {gather} rollouts on evolve problems"
+        ));
         lines.push(format!(
             "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}",
             sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
         ));
-        lines.push(format!("    decide     up to {} rollouts for old and new weights", 2 * stage * stages));
+        lines.push(format!(
+            "    decide     up to {} rollouts for old and new weights",
+            2 * stage * stages
+        ));
     } else {
-        lines.push("  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into());
+        lines.push(
+            "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
+        );
     }
-    lines.push(format!("  test       {} rollouts on the sealed test", tasks.splits.test));
-    lines.push(format!("2×2        {} more rollouts on the sealed test", 2 * tasks.splits.test));
+    lines.push(format!(
+        "  test       {} rollouts on the sealed test",
+        tasks.splits.test
+    ));
+    lines.push(format!(
+        "2×2        {} more rollouts on the sealed test",
+        2 * tasks.splits.test
+    ));
     lines
 }

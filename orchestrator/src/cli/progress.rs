@@ -27,7 +27,10 @@ struct Current {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { is_terminal: std::io::stderr().is_terminal(), current: Mutex::new(None) }
+        Self {
+            is_terminal: std::io::stderr().is_terminal(),
+            current: Mutex::new(None),
+        }
     }
 
     fn line(&self, current: Option<&Current>, text: &str) {
@@ -40,12 +43,27 @@ impl Progress {
 
 impl Observer for Progress {
     fn notice(&self, notice: Notice) {
-        let mut slot = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match notice {
             Notice::Began(phase) => {
-                let bar = if self.is_terminal { bar(&phase) } else { ProgressBar::hidden() };
+                let bar = if self.is_terminal {
+                    bar(&phase)
+                } else {
+                    ProgressBar::hidden()
+                };
                 let (started, figure) = (Instant::now(), String::new());
-                *slot = Some(Current { phase, bar, started, done: 0, fresh: 0, tokens: 0, figure });
+                *slot = Some(Current {
+                    phase,
+                    bar,
+                    started,
+                    done: 0,
+                    fresh: 0,
+                    tokens: 0,
+                    figure,
+                });
             }
             Notice::Advanced { by, tokens, figure } => {
                 if let Some(current) = slot.as_mut() {
@@ -54,8 +72,11 @@ impl Observer for Progress {
                     current.fresh += u64::from(tokens > 0);
                     current.figure = figure;
                     current.bar.set_position(current.done);
-                    let rate = current.tokens as f64 / current.started.elapsed().as_secs_f64().max(0.1);
-                    current.bar.set_message(format!("{}, {rate:.0} tokens/s", current.figure));
+                    let rate =
+                        current.tokens as f64 / current.started.elapsed().as_secs_f64().max(0.1);
+                    current
+                        .bar
+                        .set_message(format!("{}, {rate:.0} tokens/s", current.figure));
                 }
             }
             Notice::Ended { took } => {
@@ -87,7 +108,14 @@ fn bar(phase: &Phase) -> ProgressBar {
 }
 
 fn summary(current: &Current, took: Duration) -> String {
-    let Current { phase, done, fresh, tokens, figure, .. } = current;
+    let Current {
+        phase,
+        done,
+        fresh,
+        tokens,
+        figure,
+        ..
+    } = current;
     let seconds = took.as_secs_f64();
     let mut text = format!("  {}: {done}/{} {}", phase.title, phase.total, phase.unit);
     if !figure.is_empty() {

@@ -60,9 +60,21 @@ pub(crate) async fn resume(root: &Path, args: ResumeArgs) -> Result<ExitCode, Ru
     let saved = Saved::read(&store).await?;
     store.close().await;
     let Some(Saved { config, base }) = saved else {
-        return Err(RunError::NoRun { name: inspect::name_of(&directory), root: root.to_owned() });
+        return Err(RunError::NoRun {
+            name: inspect::name_of(&directory),
+            root: root.to_owned(),
+        });
     };
-    start(Loaded { config, origin: "the run's own configuration".into(), base }, root, args.json).await
+    start(
+        Loaded {
+            config,
+            origin: "the run's own configuration".into(),
+            base,
+        },
+        root,
+        args.json,
+    )
+    .await
 }
 
 async fn start(loaded: Loaded, root: &Path, is_json: bool) -> Result<ExitCode, RunError> {
@@ -86,10 +98,13 @@ async fn start(loaded: Loaded, root: &Path, is_json: bool) -> Result<ExitCode, R
 /// The first SIGINT or SIGTERM stops in an orderly way, a second SIGINT at once.
 fn watch_signals(stop: Arc<Stop>) {
     tokio::spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            say("warning: signals can't be watched; the run can be killed at any time all the same");
+        let (Ok(mut interrupt), Ok(mut terminate)) = (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        ) else {
+            say(
+                "warning: signals can't be watched; the run can be killed at any time all the same",
+            );
             return;
         };
         tokio::select! {
@@ -97,7 +112,9 @@ fn watch_signals(stop: Arc<Stop>) {
             _ = terminate.recv() => {}
         }
         stop.signal();
-        say("stopping: finishing what is in flight (Ctrl-C again to stop at once; nothing finished is lost)");
+        say(
+            "stopping: finishing what is in flight (Ctrl-C again to stop at once; nothing finished is lost)",
+        );
         interrupt.recv().await;
         std::process::exit(130);
     });

@@ -7,7 +7,9 @@ use crate::report::Report;
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .set_header(header.to_vec());
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -20,7 +22,12 @@ fn percent(value: f64) -> String {
 
 fn cell(rate: Option<PassRate>) -> String {
     match rate {
-        Some(rate) => format!("{} [{:.1}, {:.1}]", percent(rate.pass_at_1), 100.0 * rate.ci95[0], 100.0 * rate.ci95[1]),
+        Some(rate) => format!(
+            "{} [{:.1}, {:.1}]",
+            percent(rate.pass_at_1),
+            100.0 * rate.ci95[0],
+            100.0 * rate.ci95[1]
+        ),
         None => "not yet".into(),
     }
 }
@@ -29,7 +36,14 @@ fn cell(rate: Option<PassRate>) -> String {
 pub(crate) fn report(report: &Report) -> String {
     let mut out = String::new();
     let n = report.test.baseline.map_or(0, |b| b.n);
-    let mut rows = table(&["sealed test", "pass@1", "95% interval", "solved", "harness", "weights"]);
+    let mut rows = table(&[
+        "sealed test",
+        "pass@1",
+        "95% interval",
+        "solved",
+        "harness",
+        "weights",
+    ]);
     let mut add = |label: String, rate: PassRate, version: &str, policy: &str| {
         rows.add_row([
             label,
@@ -44,20 +58,55 @@ pub(crate) fn report(report: &Report) -> String {
         add("baseline".into(), baseline, "v1", "");
     }
     for round in &report.test.rounds {
-        let crate::report::RoundCell { pass_at_1, ci95, correct, n, .. } = *round;
-        let rate = PassRate { pass_at_1, ci95, correct, n };
-        add(format!("round {}", round.round), rate, &round.version, &round.policy);
+        let crate::report::RoundCell {
+            pass_at_1,
+            ci95,
+            correct,
+            n,
+            ..
+        } = *round;
+        let rate = PassRate {
+            pass_at_1,
+            ci95,
+            correct,
+            n,
+        };
+        add(
+            format!("round {}", round.round),
+            rate,
+            &round.version,
+            &round.policy,
+        );
     }
-    out.push_str(&format!("run {}{}\n\n", report.run, if report.is_finished { "" } else { " (not finished)" }));
+    out.push_str(&format!(
+        "run {}{}\n\n",
+        report.run,
+        if report.is_finished {
+            ""
+        } else {
+            " (not finished)"
+        }
+    ));
     out.push_str(&format!("{rows}\n\n"));
     let mut matrix = table(&["pass@1, same problems", "old harness", "new harness"]);
     let m = &report.matrix;
-    matrix.add_row(["old weights".into(), cell(m.old_weights_old_harness), cell(m.old_weights_new_harness)]);
-    matrix.add_row(["new weights".into(), cell(m.new_weights_old_harness), cell(m.new_weights_new_harness)]);
+    matrix.add_row([
+        "old weights".into(),
+        cell(m.old_weights_old_harness),
+        cell(m.old_weights_new_harness),
+    ]);
+    matrix.add_row([
+        "new weights".into(),
+        cell(m.new_weights_old_harness),
+        cell(m.new_weights_new_harness),
+    ]);
     out.push_str(&format!("{matrix}\n\n"));
     out.push_str(&format!(
         "patches: {} accepted, {} rejected; weight updates: {} accepted, {} rejected\n",
-        report.patches.accepted, report.patches.rejected, report.weights.accepted, report.weights.rejected
+        report.patches.accepted,
+        report.patches.rejected,
+        report.weights.accepted,
+        report.weights.rejected
     ));
     out.push_str(&format!(
         "{} rollouts, {} generated tokens, {} of running; one greedy or sampled attempt a problem, {n} problems",
@@ -70,7 +119,10 @@ pub(crate) fn report(report: &Report) -> String {
 
 /// `base`, or the adapter's short id.
 fn weights(policy: &str) -> String {
-    policy.rsplit_once('+').map_or_else(|| "base".to_owned(), |(_, adapter)| adapter.chars().take(8).collect())
+    policy.rsplit_once('+').map_or_else(
+        || "base".to_owned(),
+        |(_, adapter)| adapter.chars().take(8).collect(),
+    )
 }
 
 /// Seconds as `1 h 02 min` or `3 min 20 s`.
@@ -86,7 +138,9 @@ pub(crate) fn duration(seconds: i64) -> String {
 /// Rows under a header, for `history` and `status`.
 pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.to_vec());
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header.to_vec());
     for row in rows {
         table.add_row(row);
     }

@@ -22,7 +22,15 @@ impl StageResult {
 
     /// The failing half of the rule in words, if one fails.
     pub fn objection(&self) -> Option<String> {
-        let show = |d: &Delta| format!("{:+.1} points (+{} −{} of {})", 100.0 * d.estimate, d.gained, d.lost, d.pairs);
+        let show = |d: &Delta| {
+            format!(
+                "{:+.1} points (+{} −{} of {})",
+                100.0 * d.estimate,
+                d.gained,
+                d.lost,
+                d.pairs
+            )
+        };
         if self.delta_in.gained <= self.delta_in.lost {
             Some(format!("δ_in is {}, not above 0", show(&self.delta_in)))
         } else if self.delta_out.gained < self.delta_out.lost {
@@ -62,7 +70,10 @@ pub enum Verdict {
 pub fn verdict(measured: &[StageResult], stages: usize) -> Option<Verdict> {
     for (index, stage) in measured.iter().enumerate() {
         if let Some(reason) = stage.objection() {
-            return Some(Verdict::Rejected { stage: index + 1, reason });
+            return Some(Verdict::Rejected {
+                stage: index + 1,
+                reason,
+            });
         }
     }
     (measured.len() >= stages).then_some(Verdict::Accepted)
@@ -75,8 +86,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn delta(gained: usize, lost: usize) -> Delta {
-        let mut pairs = vec![Pair { incumbent: false, candidate: true }; gained];
-        pairs.extend(vec![Pair { incumbent: true, candidate: false }; lost]);
+        let mut pairs = vec![
+            Pair {
+                incumbent: false,
+                candidate: true
+            };
+            gained
+        ];
+        pairs.extend(vec![
+            Pair {
+                incumbent: true,
+                candidate: false
+            };
+            lost
+        ]);
         Delta::of(&pairs)
     }
 
@@ -97,14 +120,23 @@ mod tests {
 
     #[test]
     fn a_single_stage_does_not_confirm() {
-        let good = StageResult { delta_in: delta(5, 1), delta_out: delta(0, 0) };
+        let good = StageResult {
+            delta_in: delta(5, 1),
+            delta_out: delta(0, 0),
+        };
         assert_eq!(verdict(&[good], 2), None);
         assert_eq!(verdict(&[good, good], 2), Some(Verdict::Accepted));
-        let null = StageResult { delta_in: delta(2, 2), delta_out: delta(1, 0) };
+        let null = StageResult {
+            delta_in: delta(2, 2),
+            delta_out: delta(1, 0),
+        };
         let Some(Verdict::Rejected { stage, reason }) = verdict(&[good, null], 2) else {
             panic!("must be rejected");
         };
         assert_eq!(stage, 2);
-        assert!(reason.contains("δ_in is +0.0 points (+2 −2 of 4)"), "{reason}");
+        assert!(
+            reason.contains("δ_in is +0.0 points (+2 −2 of 4)"),
+            "{reason}"
+        );
     }
 }

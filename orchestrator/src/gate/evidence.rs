@@ -47,8 +47,11 @@ impl Delta {
         let (b, c) = (f64::from(gained) + 0.5, f64::from(lost) + 0.5);
         let centre = (b - c) / n;
         let spread = Z95 * ((b + c) - (b - c).powi(2) / n).max(0.0).sqrt() / n;
-        let estimate =
-            if all == 0 { 0.0 } else { (f64::from(gained) - f64::from(lost)) / f64::from(all) };
+        let estimate = if all == 0 {
+            0.0
+        } else {
+            (f64::from(gained) - f64::from(lost)) / f64::from(all)
+        };
         Self {
             estimate,
             low: (centre - spread).clamp(-1.0, 1.0),
@@ -77,17 +80,35 @@ impl PassRate {
     /// `correct` of `n` solved.
     pub fn of(correct: u32, n: u32) -> Self {
         if n == 0 {
-            return Self { pass_at_1: 0.0, ci95: [0.0, 1.0], correct, n };
+            return Self {
+                pass_at_1: 0.0,
+                ci95: [0.0, 1.0],
+                correct,
+                n,
+            };
         }
         let (k, count) = (f64::from(correct), f64::from(n));
         let p = k / count;
         let z2 = Z95 * Z95;
         let centre = (p + z2 / (2.0 * count)) / (1.0 + z2 / count);
-        let spread = Z95 / (1.0 + z2 / count)
-            * (p * (1.0 - p) / count + z2 / (4.0 * count * count)).sqrt();
-        let low = if correct == 0 { 0.0 } else { (centre - spread).max(0.0) };
-        let high = if correct == n { 1.0 } else { (centre + spread).min(1.0) };
-        Self { pass_at_1: p, ci95: [low, high], correct, n }
+        let spread =
+            Z95 / (1.0 + z2 / count) * (p * (1.0 - p) / count + z2 / (4.0 * count * count)).sqrt();
+        let low = if correct == 0 {
+            0.0
+        } else {
+            (centre - spread).max(0.0)
+        };
+        let high = if correct == n {
+            1.0
+        } else {
+            (centre + spread).min(1.0)
+        };
+        Self {
+            pass_at_1: p,
+            ci95: [low, high],
+            correct,
+            n,
+        }
     }
 }
 
@@ -96,7 +117,10 @@ mod tests {
     use super::*;
 
     fn pairs(gained: usize, lost: usize, same: usize) -> Vec<Pair> {
-        let pair = |incumbent, candidate| Pair { incumbent, candidate };
+        let pair = |incumbent, candidate| Pair {
+            incumbent,
+            candidate,
+        };
         let mut all = vec![pair(false, true); gained];
         all.extend(vec![pair(true, false); lost]);
         all.extend(vec![pair(true, true); same]);

@@ -59,12 +59,20 @@ pub fn stages(
             .flat_map(|sample| {
                 tasks.iter().map(move |task| Trial {
                     task: (*task).clone(),
-                    seed: stage_seed.derive(sample).derive(task.content_hash().as_str()).value(),
+                    seed: stage_seed
+                        .derive(sample)
+                        .derive(task.content_hash().as_str())
+                        .value(),
                 })
             })
             .collect()
     };
-    (0..count).map(|stage| Stage { failed: side(false, stage), solved: side(true, stage) }).collect()
+    (0..count)
+        .map(|stage| Stage {
+            failed: side(false, stage),
+            solved: side(true, stage),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -76,20 +84,36 @@ mod tests {
 
     fn classified(failed: usize, solved: usize) -> Vec<(Task, bool)> {
         let lines: String = (0..failed + solved)
-            .map(|i| format!("{{\"id\":\"t{i}\",\"problem\":\"problem number {i}\",\"answer\":\"1\"}}\n"))
+            .map(|i| {
+                format!("{{\"id\":\"t{i}\",\"problem\":\"problem number {i}\",\"answer\":\"1\"}}\n")
+            })
             .collect();
         let tasks = load_tasks(&lines, "test", &Columns::default()).expect("tasks");
-        tasks.into_iter().enumerate().map(|(i, task)| (task, i >= failed)).collect()
+        tasks
+            .into_iter()
+            .enumerate()
+            .map(|(i, task)| (task, i >= failed))
+            .collect()
     }
 
     #[test]
     fn stages_share_no_problem_and_no_seed() {
         let stages = stages(&classified(50, 20), 2, 16, 4, Seed::new(1));
-        let seeds: BTreeSet<u64> =
-            stages.iter().flat_map(Stage::trials).map(|trial| trial.seed).collect();
-        assert_eq!(seeds.len(), stages.iter().map(|s| s.trials().len()).sum::<usize>());
+        let seeds: BTreeSet<u64> = stages
+            .iter()
+            .flat_map(Stage::trials)
+            .map(|trial| trial.seed)
+            .collect();
+        assert_eq!(
+            seeds.len(),
+            stages.iter().map(|s| s.trials().len()).sum::<usize>()
+        );
         let ids = |stage: &Stage| -> BTreeSet<String> {
-            stage.trials().iter().map(|t| t.task.id.as_str().to_owned()).collect()
+            stage
+                .trials()
+                .iter()
+                .map(|t| t.task.id.as_str().to_owned())
+                .collect()
         };
         assert!(ids(&stages[0]).is_disjoint(&ids(&stages[1])));
         assert_eq!((stages[0].failed.len(), stages[0].solved.len()), (16, 10));

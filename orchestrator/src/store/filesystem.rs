@@ -18,5 +18,8 @@ const NETWORK: [(i64, &str); 7] = [
 /// The network file system `path` lies on, if it does.
 pub(super) fn network_kind(path: &Path) -> Option<&'static str> {
     let kind = statfs(path).ok()?.filesystem_type().0;
-    NETWORK.iter().find(|(magic, _)| *magic == i64::from(kind)).map(|(_, name)| *name)
+    NETWORK
+        .iter()
+        .find(|(magic, _)| *magic == kind)
+        .map(|(_, name)| *name)
 }

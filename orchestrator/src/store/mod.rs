@@ -12,8 +12,10 @@ use std::time::Duration;
 use rollout::trajectory::{RolloutId, Trajectory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::Row;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
 
 /// Why the store failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +37,7 @@ pub enum StoreError {
         source: sqlx::migrate::MigrateError,
     },
     /// The disk is full.
-    #[error("no space left for the run's database; free some and run the same command again, nothing finished is lost")]
+    #[error("no space left for the run's database")]
     Full,
     /// A statement failed.
     #[error("the run's database failed")]
@@ -60,7 +62,9 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// SQLite's write-ahead log does not work on network file systems.
-    #[error("{path} lies on a network file system ({kind}), where SQLite's log is not safe; choose a local directory with --dir")]
+    #[error(
+        "{path} lies on a network file system ({kind}), where SQLite's log is not safe; choose a local directory with --dir"
+    )]
     NetworkFilesystem {
         /// The directory.
         path: PathBuf,
@@ -72,7 +76,10 @@ pub enum StoreError {
 impl From<sqlx::Error> for StoreError {
     fn from(source: sqlx::Error) -> Self {
         // SQLITE_FULL, and SQLITE_IOERR_WRITE, which some file systems give instead.
-        let code = source.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned());
+        let code = source
+            .as_database_error()
+            .and_then(|e| e.code())
+            .map(|c| c.into_owned());
         match code.as_deref() {
             Some("13" | "778") => Self::Full,
             _ => Self::Query { source },
@@ -141,7 +148,10 @@ impl Store {
     /// When the directory is on a network file system or the database can't be opened.
     pub async fn open(directory: &Path) -> Result<Self, StoreError> {
         if let Some(kind) = filesystem::network_kind(directory) {
-            return Err(StoreError::NetworkFilesystem { path: directory.to_owned(), kind });
+            return Err(StoreError::NetworkFilesystem {
+                path: directory.to_owned(),
+                kind,
+            });
         }
         let path = directory.join("run.db");
         let options = SqliteConnectOptions::new()
@@ -156,7 +166,10 @@ impl Store {
             .max_connections(1)
             .connect_with(options)
             .await
-            .map_err(|source| StoreError::Open { path: path.clone(), source })?;
+            .map_err(|source| StoreError::Open {
+                path: path.clone(),
+                source,
+            })?;
         sqlx::migrate!()
             .run(&pool)
             .await
@@ -207,12 +220,27 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn extend_run(&self, config: &str, is_open: bool) -> Result<(), StoreError> {
-        sqlx::query("UPDATE run SET config = ?, finished_at = CASE WHEN ? THEN NULL ELSE finished_at END")
-            .bind(config)
-            .bind(is_open)
-            .execute(&self.pool)
-            .await?;
+        sqlx::query(
+            "UPDATE run SET config = ?, finished_at = CASE WHEN ? THEN NULL ELSE finished_at END",
+        )
+        .bind(config)
+        .bind(is_open)
+        .execute(&self.pool)
+        .await?;
         Ok(())
+    }
+
+    /// Whether nothing was done yet: no rollout and no step.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn is_untouched(&self) -> Result<bool, StoreError> {
+        let row = sqlx::query(
+            "SELECT NOT EXISTS (SELECT 1 FROM trajectory) AND NOT EXISTS (SELECT 1 FROM step)",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(row.try_get::<i64, _>(0)? == 1)
     }
 
     /// Mark the run finished.
@@ -232,12 +260,13 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn begin_session(&self, now: i64, process: u32) -> Result<i64, StoreError> {
-        let done = sqlx::query("INSERT INTO session (started_at, seen_at, process) VALUES (?, ?, ?)")
-            .bind(now)
-            .bind(now)
-            .bind(i64::from(process))
-            .execute(&self.pool)
-            .await?;
+        let done =
+            sqlx::query("INSERT INTO session (started_at, seen_at, process) VALUES (?, ?, ?)")
+                .bind(now)
+                .bind(now)
+                .bind(i64::from(process))
+                .execute(&self.pool)
+                .await?;
         Ok(done.last_insert_rowid())
     }
 
@@ -260,9 +289,10 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
-        let rows = sqlx::query("SELECT started_at, seen_at, ended_at, process FROM session ORDER BY id")
-            .fetch_all(&self.pool)
-            .await?;
+        let rows =
+            sqlx::query("SELECT started_at, seen_at, ended_at, process FROM session ORDER BY id")
+                .fetch_all(&self.pool)
+                .await?;
         rows.into_iter()
             .map(|row| {
                 Ok(SessionRow {
@@ -288,7 +318,10 @@ impl Store {
         let output: String = row.try_get("output")?;
         serde_json::from_str(&output)
             .map(Some)
-            .map_err(|source| StoreError::Record { key: key.to_owned(), source })
+            .map_err(|source| StoreError::Record {
+                key: key.to_owned(),
+                source,
+            })
     }
 
     /// Record a finished step; a step recorded before stays as it is.
@@ -303,16 +336,20 @@ impl Store {
         output: &T,
         now: i64,
     ) -> Result<(), StoreError> {
-        let output = serde_json::to_string(output)
-            .map_err(|source| StoreError::Record { key: key.to_owned(), source })?;
-        sqlx::query("INSERT OR IGNORE INTO step (key, kind, round, output, done_at) VALUES (?, ?, ?, ?, ?)")
-            .bind(key)
-            .bind(kind)
-            .bind(i64::from(round))
-            .bind(output)
-            .bind(now)
-            .execute(&self.pool)
-            .await?;
+        let output = serde_json::to_string(output).map_err(|source| StoreError::Record {
+            key: key.to_owned(),
+            source,
+        })?;
+        sqlx::query(
+            "INSERT OR IGNORE INTO step (key, kind, round, output, done_at) VALUES (?, ?, ?, ?, ?)",
+        )
+        .bind(key)
+        .bind(kind)
+        .bind(i64::from(round))
+        .bind(output)
+        .bind(now)
+        .execute(&self.pool)
+        .await?;
         Ok(())
     }
 
@@ -321,10 +358,11 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn steps(&self, kind: &str) -> Result<Vec<StepRow>, StoreError> {
-        let rows = sqlx::query("SELECT key, kind, round, output FROM step WHERE kind = ? ORDER BY rowid")
-            .bind(kind)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows =
+            sqlx::query("SELECT key, kind, round, output FROM step WHERE kind = ? ORDER BY rowid")
+                .bind(kind)
+                .fetch_all(&self.pool)
+                .await?;
         rows.into_iter()
             .map(|row| {
                 let round: i64 = row.try_get("round")?;
@@ -349,11 +387,16 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let body: Vec<u8> = row.try_get("body")?;
-        let json = zstd::decode_all(body.as_slice())
-            .map_err(|source| StoreError::Body { id: id.to_string(), source })?;
+        let json = zstd::decode_all(body.as_slice()).map_err(|source| StoreError::Body {
+            id: id.to_string(),
+            source,
+        })?;
         serde_json::from_slice(&json)
             .map(Some)
-            .map_err(|source| StoreError::Record { key: id.to_string(), source })
+            .map_err(|source| StoreError::Record {
+                key: id.to_string(),
+                source,
+            })
     }
 
     /// Record a finished rollout; one recorded before stays as it is.
@@ -362,10 +405,15 @@ impl Store {
     /// When the database fails.
     pub async fn record_trajectory(&self, trajectory: &Trajectory) -> Result<(), StoreError> {
         let id = trajectory.id.as_str();
-        let record = |source| StoreError::Record { key: id.to_owned(), source };
+        let record = |source| StoreError::Record {
+            key: id.to_owned(),
+            source,
+        };
         let json = serde_json::to_vec(trajectory).map_err(record)?;
-        let body = zstd::encode_all(json.as_slice(), 3)
-            .map_err(|source| StoreError::Body { id: id.to_owned(), source })?;
+        let body = zstd::encode_all(json.as_slice(), 3).map_err(|source| StoreError::Body {
+            id: id.to_owned(),
+            source,
+        })?;
         let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let split = text(serde_json::to_value(trajectory.split).map_err(record)?);
         let exit = serde_json::to_value(&trajectory.exit).map_err(record)?;
@@ -410,7 +458,9 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn integrity(&self) -> Result<String, StoreError> {
-        let row = sqlx::query("PRAGMA quick_check").fetch_one(&self.pool).await?;
+        let row = sqlx::query("PRAGMA quick_check")
+            .fetch_one(&self.pool)
+            .await?;
         Ok(row.try_get(0)?)
     }
 

@@ -20,7 +20,10 @@ fn no_run_yet() {
     let place = Place::new();
     assert_snapshot!("status_without_runs", place.run(&["status"]));
     assert_snapshot!("history_without_runs", place.run(&["history"]));
-    assert_snapshot!("resume_of_no_run", place.run(&["resume", "quickstart-seed0"]));
+    assert_snapshot!(
+        "resume_of_no_run",
+        place.run(&["resume", "quickstart-seed0"])
+    );
 }
 
 #[test]
@@ -36,7 +39,16 @@ fn plan_of_a_run_that_could_start() {
 fn plan_of_the_aime_run_names_all_that_is_missing() {
     // Port 1 is reserved; nothing listens there.
     let set = "policy.base_url=http://127.0.0.1:1/v1";
-    let arguments = ["run", "--rounds", "2", "--config", "aime.yaml", "--dry-run", "--set", set];
+    let arguments = [
+        "run",
+        "--rounds",
+        "2",
+        "--config",
+        "aime.yaml",
+        "--dry-run",
+        "--set",
+        set,
+    ];
     assert_snapshot!(Place::new().run(&arguments));
 }
 
@@ -49,14 +61,20 @@ fn schemas_and_completions_are_printed() {
         assert!(schema["properties"].is_object());
     }
     for shell in ["bash", "zsh", "fish"] {
-        let output = place.command(&["completions", shell]).output().expect("runs");
+        let output = place
+            .command(&["completions", shell])
+            .output()
+            .expect("runs");
         assert!(String::from_utf8_lossy(&output.stdout).contains("coharness"));
     }
 }
 
 #[test]
 fn doctor_checks_the_sandbox_with_attacks() {
-    let output = Place::new().command(&["doctor", "--json"]).output().expect("runs");
+    let output = Place::new()
+        .command(&["doctor", "--json"])
+        .output()
+        .expect("runs");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["guarantees"]["environment"]["enforced"], true);
 }

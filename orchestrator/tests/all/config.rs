@@ -13,7 +13,9 @@ fn run_with(config: &str) -> String {
 
 #[test]
 fn unknown_key() {
-    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harnes: naive\nharness: naive")));
+    assert_snapshot!(run_with(
+        &CONFIG.replace("harness: naive", "harnes: naive\nharness: naive")
+    ));
 }
 
 #[test]
@@ -23,7 +25,9 @@ fn wrong_type() {
 
 #[test]
 fn key_given_twice() {
-    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harness: naive\nharness: other")));
+    assert_snapshot!(run_with(
+        &CONFIG.replace("harness: naive", "harness: naive\nharness: other")
+    ));
 }
 
 #[test]
@@ -48,12 +52,16 @@ fn missing_model() {
 
 #[test]
 fn missing_known_model() {
-    assert_snapshot!(run_with(&CONFIG.replace("model.gguf", "SmolLM2-135M-Instruct")));
+    assert_snapshot!(run_with(
+        &CONFIG.replace("model.gguf", "SmolLM2-135M-Instruct")
+    ));
 }
 
 #[test]
 fn missing_harness() {
-    assert_snapshot!(run_with(&CONFIG.replace("harness: naive", "harness: absent")));
+    assert_snapshot!(run_with(
+        &CONFIG.replace("harness: naive", "harness: absent")
+    ));
 }
 
 #[test]
@@ -103,8 +111,14 @@ fn damaged_models() {
     place.write("model.gguf", "GGUF, or so it says");
     assert_snapshot!("damaged_gguf", place.run(&["run", "--config", "run.yaml"]));
 
-    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
-    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+    let golden =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
+    for name in [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+    ] {
         let mut bytes = std::fs::read(golden.join(name)).expect("golden file");
         if name == "model.safetensors" {
             bytes.truncate(bytes.len() / 2);

@@ -1,5 +1,7 @@
 //! Integration tests of the binary, one binary.
 
+#![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
+
 mod commands;
 mod config;
 mod whole_run;
@@ -14,7 +16,9 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().expect("directory") }
+        Self {
+            directory: tempfile::tempdir().expect("directory"),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -52,8 +56,15 @@ impl Place {
             let here = self.path().display().to_string();
             String::from_utf8_lossy(bytes).replace(&here, "[here]")
         };
-        let code = output.status.code().map_or("killed".into(), |c| c.to_string());
-        format!("{}--- stderr\n{}--- exit {code}\n", text(&output.stdout), text(&output.stderr))
+        let code = output
+            .status
+            .code()
+            .map_or("killed".into(), |c| c.to_string());
+        format!(
+            "{}--- stderr\n{}--- exit {code}\n",
+            text(&output.stdout),
+            text(&output.stderr)
+        )
     }
 }
 
@@ -72,7 +83,12 @@ budget: {tokens_per_problem: 64, seconds_per_problem: 60}
 /// `count` distinct problems.
 pub(crate) fn tasks(count: usize) -> String {
     (0..count)
-        .map(|i| format!("{{\"id\":\"t{i}\",\"problem\":\"What is {i} + 1?\",\"answer\":\"{}\"}}\n", i + 1))
+        .map(|i| {
+            format!(
+                "{{\"id\":\"t{i}\",\"problem\":\"What is {i} + 1?\",\"answer\":\"{}\"}}\n",
+                i + 1
+            )
+        })
         .collect()
 }
 

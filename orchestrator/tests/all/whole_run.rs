@@ -40,7 +40,10 @@ model_loop:
 
 /// What must not depend on interruptions: everything but times.
 fn outcome(place: &Place) -> Value {
-    let output = place.command(&["report", "--json"]).output().expect("report");
+    let output = place
+        .command(&["report", "--json"])
+        .output()
+        .expect("report");
     let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     report["wall_s"].take();
     for training in report["trainings"].as_array_mut().into_iter().flatten() {
@@ -53,7 +56,10 @@ fn outcome(place: &Place) -> Value {
 }
 
 fn run_to_the_end(place: &Place) {
-    let output = place.command(&["run", "--config", "run.yaml"]).output().expect("run");
+    let output = place
+        .command(&["run", "--config", "run.yaml"])
+        .output()
+        .expect("run");
     assert!(output.status.success(), "{}", place.transcript(&output));
 }
 
@@ -72,7 +78,12 @@ fn a_run_killed_at_random_moments_ends_like_one_left_alone() {
     assert_eq!(expected["is_finished"], true);
     assert_eq!(expected["test"]["baseline"]["n"], 10);
     assert!(expected["patches"]["rejected"].as_u64().expect("a count") > 0);
-    assert!(!expected["diagnoses"].as_array().expect("diagnoses").is_empty());
+    assert!(
+        !expected["diagnoses"]
+            .as_array()
+            .expect("diagnoses")
+            .is_empty()
+    );
 
     let killed = Place::new();
     config(&killed, &model);
@@ -95,7 +106,9 @@ fn a_run_killed_at_random_moments_ends_like_one_left_alone() {
     assert_eq!(outcome(&killed), expected);
 
     // The registry is a plain git repository, whole after all that.
-    let registry = killed.path().join(".coharness/runs/small-seed0/registry.git");
+    let registry = killed
+        .path()
+        .join(".coharness/runs/small-seed0/registry.git");
     let git = |arguments: &[&str]| {
         let output = std::process::Command::new("git")
             .arg("--git-dir")
@@ -115,8 +128,17 @@ fn a_run_killed_at_random_moments_ends_like_one_left_alone() {
     assert!(started.elapsed() < Duration::from_secs(20));
 
     // Another configuration under the same name is refused by field.
-    let other = killed.run(&["run", "--config", "run.yaml", "--set", "budget.tokens_per_problem=97"]);
-    assert!(other.contains("it differs in budget.tokens_per_problem"), "{other}");
+    let other = killed.run(&[
+        "run",
+        "--config",
+        "run.yaml",
+        "--set",
+        "budget.tokens_per_problem=97",
+    ]);
+    assert!(
+        other.contains("it differs in budget.tokens_per_problem"),
+        "{other}"
+    );
     assert!(other.ends_with("--- exit 2\n"), "{other}");
 }
 
@@ -145,17 +167,28 @@ fn a_full_disk_stops_the_run_with_all_that_was_finished() {
     let directory = small.display().to_string();
     let arguments = ["--dir", &directory, "run", "--config", "run.yaml"];
     let full = place.run(&arguments);
-    assert!(full.contains("no space left") || full.contains("No space left"), "{full}");
+    assert!(
+        full.contains("no space left") || full.contains("No space left"),
+        "{full}"
+    );
     assert!(full.ends_with("--- exit 5\n"), "{full}");
     assert!(full.contains("hint"), "{full}");
 
     assert!(mount(&["-o", "remount,size=200m"]));
     let status = place.run(&["--dir", &directory, "status"]);
     assert!(status.contains("stopped"), "{status}");
-    let mut child = place.command(&arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("run");
+    let mut child = place
+        .command(&arguments)
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("run");
     // Enough to see that it goes on; the run itself is the other test's.
     std::thread::sleep(Duration::from_secs(5));
-    assert!(child.try_wait().expect("wait").is_none(), "the run goes on once there is room");
+    assert!(
+        child.try_wait().expect("wait").is_none(),
+        "the run goes on once there is room"
+    );
     child.kill().expect("kill");
     child.wait().expect("wait");
     drop(unmount);
@@ -167,6 +200,9 @@ struct Unmount(PathBuf);
 impl Drop for Unmount {
     fn drop(&mut self) {
         // A mount left behind is ugly but harmless; there is nobody to tell.
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = std::process::Command::new("umount")
+            .arg("--lazy")
+            .arg(&self.0)
+            .status();
     }
 }

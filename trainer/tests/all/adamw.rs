@@ -57,7 +57,7 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
         Some(&initial),
         &dataset,
         &options,
-        &directory.path().to_owned(),
+        directory.path(),
         |report| {
             reports.push(*report);
             Progress::Continue
@@ -67,8 +67,14 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     for (step, report) in reports.iter().enumerate() {
         let close = |ours: f64, theirs: f64| (ours - theirs).abs() < 1e-5 * theirs.abs();
         assert!(close(report.loss, golden_run.losses[step]), "{report:?}");
-        assert!(close(report.gradient_norm, golden_run.grad_norms[step]), "{report:?}");
-        assert!(close(report.learning_rate, golden_run.learning_rates[step]), "{report:?}");
+        assert!(
+            close(report.gradient_norm, golden_run.grad_norms[step]),
+            "{report:?}"
+        );
+        assert!(
+            close(report.learning_rate, golden_run.learning_rates[step]),
+            "{report:?}"
+        );
     }
     let theirs =
         load_safetensors(&golden().join("adamw.safetensors"), &Device::Cpu).expect("weights");
@@ -78,12 +84,16 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     for (name, tensor) in &ours {
         let sum = |t: candle_core::Result<candle_core::Tensor>| {
             f64::from(
-                t.and_then(|t| t.sqr()?.sum_all()?.to_scalar::<f32>()).expect("sum of squares"),
+                t.and_then(|t| t.sqr()?.sum_all()?.to_scalar::<f32>())
+                    .expect("sum of squares"),
             )
         };
         difference += sum(tensor - &theirs[name]);
         size += sum(theirs[name].copy());
     }
     let gap = (difference / size).sqrt();
-    assert!(gap < 20.0 * golden_run.rms_noise, "weights differ by {gap:e} relative RMS");
+    assert!(
+        gap < 20.0 * golden_run.rms_noise,
+        "weights differ by {gap:e} relative RMS"
+    );
 }

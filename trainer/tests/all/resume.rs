@@ -30,9 +30,21 @@ fn options() -> TrainOptions {
 
 fn run(directory: &Path, stop_after: usize, options: &TrainOptions) -> Outcome {
     let dataset = Dataset::new(rows(), 100, 0.0).expect("dataset");
-    train(&model(), "golden", None, &dataset, options, &directory.to_owned(), |report| {
-        if report.step == stop_after { Progress::Stop } else { Progress::Continue }
-    })
+    train(
+        &model(),
+        "golden",
+        None,
+        &dataset,
+        options,
+        directory,
+        |report| {
+            if report.step == stop_after {
+                Progress::Stop
+            } else {
+                Progress::Continue
+            }
+        },
+    )
     .expect("training")
 }
 
@@ -90,7 +102,10 @@ fn a_damaged_newest_checkpoint_is_set_aside_for_the_one_before() {
 fn a_checkpoint_of_another_training_is_not_resumed() {
     let directory = tempfile::tempdir().expect("directory");
     run(directory.path(), 3, &options());
-    let other = TrainOptions { learning_rate: 5e-3, ..options() };
+    let other = TrainOptions {
+        learning_rate: 5e-3,
+        ..options()
+    };
     assert_eq!(run(directory.path(), 0, &other).resumed_from, None);
 }
 
