@@ -101,15 +101,7 @@ impl BaseModel {
                 reason,
             });
         }
-        let name = found.known.map_or_else(
-            || {
-                path.file_stem()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned()
-            },
-            str::to_owned,
-        );
+        let name = found.known.map_or_else(|| own_name(path), str::to_owned);
         // A template that can't be read is a fault to hear of before the first rollout.
         ChatTemplate::new(&template)?;
         let mut variables = serde_json::Map::new();
@@ -130,6 +122,17 @@ impl BaseModel {
             stop_tokens,
         })
     }
+}
+
+/// A directory's own name, or a file's without its ending.
+fn own_name(path: &Path) -> String {
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = if whole.is_dir() {
+        whole.file_name()
+    } else {
+        whole.file_stem()
+    };
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(feature = "cuda")]
@@ -194,7 +197,7 @@ fn hash(path: &Path) -> Result<String, RunError> {
             .filter_map(|entry| entry.ok().map(|e| e.path()))
             .filter(|p| {
                 p.extension()
-                    .is_some_and(|e| e == "safetensors" || e == "json")
+                    .is_some_and(|e| e == "safetensors" || e == "json" || e == "jinja")
             })
             .collect();
         names.sort();

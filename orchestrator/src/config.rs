@@ -451,6 +451,9 @@ impl Loaded {
                 "diagnose_tasks must be at least 1 and gate_tasks at least 2",
             );
         }
+        if harness_loop.candidates == 0 {
+            return fail("harness_loop.candidates", "must be at least 1");
+        }
         let sft = &model_loop.sft;
         if sft.rank == 0
             || sft.alpha == 0

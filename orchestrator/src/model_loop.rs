@@ -49,35 +49,27 @@ impl Workshop {
         let policy = self.policy(current.as_deref()).await?;
         let trajectories = self.gather(round, head, &policy).await?;
         let chosen = select(&trajectories, config.max_per_task);
+        let gathered = trajectories.len();
         if chosen.len() < config.min_trajectories {
             let reason = format!(
                 "{} verified trajectories, model_loop.min_trajectories is {}",
                 chosen.len(),
                 config.min_trajectories
             );
-            self.line(format!("round {round}: no fine-tuning: {reason}"));
-            let row = TrainRow {
-                round,
-                adapter: None,
-                skipped: Some(reason),
-                trajectories: chosen.len(),
-                gathered: trajectories.len(),
-                steps: 0,
-                loss: None,
-                tokens: 0,
-                computed_tokens: 0,
-                wall_s: 0.0,
-            };
-            let key = self.key(kind::TRAIN, &[&round.to_string()]);
-            self.store
-                .record_step(&key, kind::TRAIN, round, &row, unix_seconds())
-                .await?;
+            self.skip_training(round, gathered, reason).await?;
             return Ok(current);
         }
-        let rows = self.rows(&chosen)?;
-        let candidate = self
-            .fine_tune(round, rows, chosen.len(), trajectories.len())
-            .await?;
+        let (rows, used) = self.rows(&chosen)?;
+        let dataset = match Dataset::new(rows, config.sft.max_tokens, MAX_REFUSED_SHARE) {
+            Ok(dataset) => dataset,
+            // The same trajectories would fail the same way for ever; the round keeps its weights.
+            Err(error) => {
+                self.skip_training(round, gathered, error.to_string())
+                    .await?;
+                return Ok(current);
+            }
+        };
+        let candidate = self.fine_tune(round, &dataset, used, gathered).await?;
         let is_accepted = self
             .decide_weights(round, head, &policy, &candidate)
             .await?;
@@ -114,31 +106,66 @@ impl Workshop {
             .await
     }
 
-    fn rows(&self, chosen: &[&Trajectory]) -> Result<Vec<Row>, RunError> {
+    /// Rows of the chosen trajectories, and how many of these gave any.
+    fn rows(&self, chosen: &[&Trajectory]) -> Result<(Vec<Row>, usize), RunError> {
         let base = self.require_base()?;
         let mut all = Vec::new();
+        let mut used = 0;
         for trajectory in chosen {
-            let found = rows(trajectory, &base.stop_tokens);
+            let mut found = rows(trajectory, &base.stop_tokens);
             if found.is_empty() {
-                all.extend(row_of_messages(base, trajectory)?);
-            } else {
-                all.extend(found);
+                found.extend(row_of_messages(base, trajectory)?);
             }
+            used += usize::from(!found.is_empty());
+            all.extend(found);
         }
-        Ok(all)
+        if used < chosen.len() {
+            let lost = chosen.len() - used;
+            self.notice(Notice::Warning(format!(
+                "{lost} of {} trajectories can't be trained on: the chat template changes earlier turns",
+                chosen.len()
+            )));
+        }
+        Ok((all, used))
+    }
+
+    /// Record that a round trains nothing, and why.
+    async fn skip_training(
+        &self,
+        round: u32,
+        gathered: usize,
+        reason: String,
+    ) -> Result<(), RunError> {
+        self.line(format!("round {round}: no fine-tuning: {reason}"));
+        let row = TrainRow {
+            round,
+            adapter: None,
+            skipped: Some(reason),
+            trajectories: 0,
+            gathered,
+            steps: 0,
+            loss: None,
+            tokens: 0,
+            computed_tokens: 0,
+            wall_s: 0.0,
+        };
+        let key = self.key(kind::TRAIN, &[&round.to_string()]);
+        Ok(self
+            .store
+            .record_step(&key, kind::TRAIN, round, &row, unix_seconds())
+            .await?)
     }
 
     /// Train, or take the finished training from the journal; returns the adapter's id.
     async fn fine_tune(
         &self,
         round: u32,
-        rows: Vec<Row>,
+        dataset: &Dataset,
         trajectories: usize,
         gathered: usize,
     ) -> Result<String, RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
-        let dataset = Dataset::new(rows, sft.max_tokens, MAX_REFUSED_SHARE)?;
         for (id, reason) in dataset.refused() {
             self.notice(Notice::Warning(format!(
                 "row {id} is left out of training: {reason}"
@@ -148,7 +175,11 @@ impl Workshop {
         let identity = format!("{options:?}");
         let key = self.key(kind::TRAINED, &[&base.id, &dataset.hash(), &identity]);
         if let Some(done) = self.store.step::<Trained>(&key).await? {
-            return Ok(done.adapter);
+            let kept = self.adapter_directory(&done.adapter);
+            // A lost or damaged adapter is made again, from the last checkpoint if that is whole.
+            if trainer::checkpoint::verify_directory(&kept).is_ok() {
+                return Ok(done.adapter);
+            }
         }
         let directory = self
             .directory
@@ -194,7 +225,7 @@ impl Workshop {
                     &base.model,
                     &base.id,
                     None,
-                    &dataset,
+                    dataset,
                     &options,
                     &directory,
                     report,

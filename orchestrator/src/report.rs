@@ -130,6 +130,8 @@ pub struct EvaluateRow {
     pub version: String,
     /// Weights.
     pub policy: String,
+    /// Their adapter; none for the base model.
+    pub adapter: Option<String>,
     /// The result.
     pub rate: PassRate,
     /// How the rollouts ended.
@@ -156,6 +158,8 @@ pub struct RoundCell {
     pub version: String,
     /// Weights at its end.
     pub policy: String,
+    /// Their adapter; none for the base model.
+    pub adapter: Option<String>,
     /// Share of solved problems.
     pub pass_at_1: f64,
     /// 95% interval.
@@ -289,10 +293,12 @@ fn round_cell(row: &EvaluateRow) -> Option<RoundCell> {
         n,
     } = row.rate;
     let (version, policy) = (row.version.clone(), row.policy.clone());
+    let adapter = row.adapter.clone();
     Some(RoundCell {
         round,
         version,
         policy,
+        adapter,
         pass_at_1,
         ci95,
         correct,

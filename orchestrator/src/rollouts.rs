@@ -103,9 +103,14 @@ impl Workshop {
             let Some(done) = running.join_next().await else {
                 break;
             };
-            let (index, trajectory) = done.map_err(|e| RunError::Panic {
-                reason: e.to_string(),
-            })?;
+            let (index, trajectory) = match done {
+                Ok(done) => done,
+                Err(error) => {
+                    let reason = error.to_string();
+                    failure.get_or_insert(RunError::Panic { reason });
+                    continue;
+                }
+            };
             if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
                 let reason = reason.clone();
                 failure.get_or_insert(RunError::Infrastructure { reason });

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use harness::HarnessId;
 use registry::{Provenance, Registry, RunId};
-use rollout::policy::Policy;
 use rollout::task::Split;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -56,11 +55,17 @@ pub async fn run(
     let lock_path = directory.join("lock");
     // Held until the process ends, however it ends.
     let lock = File::create(&lock_path).map_err(io(&lock_path))?;
-    if lock.try_lock().is_err() {
-        return Err(RunError::Busy { directory });
+    // `status` looks at the lock for a moment; a run holds it for good.
+    let mut attempts = 0;
+    while lock.try_lock().is_err() {
+        attempts += 1;
+        if attempts == 10 {
+            return Err(RunError::Busy { directory });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let store = Store::open(&directory).await?;
-    register(&store, &loaded, &name, &directory).await?;
+    register(&store, &loaded, &splits, &name, &directory).await?;
     if store
         .run()
         .await?
@@ -135,6 +140,8 @@ pub struct Saved {
     pub config: Config,
     /// Directory its relative paths start from, absolute.
     pub base: Option<PathBuf>,
+    /// Hash of the problems and their answers.
+    pub tasks: String,
 }
 
 impl Saved {
@@ -155,57 +162,60 @@ impl Saved {
     }
 }
 
-/// Enter the run into its store, or check that it is the same run.
+/// Enter the run into its store, or check that it is the same run, perhaps extended.
 async fn register(
     store: &Store,
     loaded: &Loaded,
+    splits: &Splits,
     name: &str,
     directory: &Path,
 ) -> Result<(), RunError> {
-    match Saved::read(store).await? {
-        None => {
-            let base = match &loaded.base {
-                Some(base) => Some(std::path::absolute(base).map_err(|source| RunError::Io {
-                    path: base.clone(),
-                    source,
-                })?),
-                None => None,
-            };
-            let saved = Saved {
-                config: loaded.config.clone(),
-                base,
-            };
-            let text = serde_json::to_string(&saved).map_err(|source| StoreError::Record {
-                key: name.to_owned(),
-                source,
-            })?;
-            store.create_run(name, &text, unix_seconds()).await?;
+    let base = match &loaded.base {
+        Some(base) => Some(std::path::absolute(base).map_err(|source| RunError::Io {
+            path: base.clone(),
+            source,
+        })?),
+        None => None,
+    };
+    let saved = Saved {
+        config: loaded.config.clone(),
+        base,
+        tasks: splits.hash.clone(),
+    };
+    let text = serde_json::to_string(&saved).map_err(|source| StoreError::Record {
+        key: name.to_owned(),
+        source,
+    })?;
+    let Some(known) = Saved::read(store).await? else {
+        return Ok(store.create_run(name, &text, unix_seconds()).await?);
+    };
+    let (before, now) = (&known.config, &saved.config);
+    let value = |config: &Config| serde_json::to_value(config).unwrap_or_default();
+    let mut other = difference(&value(before), &value(now), "");
+    if now.run.rounds < before.run.rounds {
+        other = Some("run.rounds, which can only grow".into());
+    } else if known.tasks != saved.tasks {
+        other = Some("the problems of tasks.path".into());
+    }
+    if let Some(field) = other {
+        if !store.is_untouched().await? {
+            let directory = directory.to_owned();
+            return Err(RunError::OtherConfig { directory, field });
         }
-        Some(known) => {
-            let more = loaded.config.run.rounds > known.config.run.rounds;
-            let other_limit = loaded.config.budget.run_seconds != known.config.budget.run_seconds;
-            let value = |config: &Config| serde_json::to_value(config).unwrap_or_default();
-            let is_other = difference(&value(&known.config), &value(&loaded.config), "");
-            if let Some(field) = is_other.clone()
-                && !store.is_untouched().await?
-            {
-                let directory = directory.to_owned();
-                return Err(RunError::OtherConfig { directory, field });
+        // A first attempt that failed before it did anything may be mended freely; its registry
+        // holds at most the harness it would have started from.
+        let registry = registry_path(directory);
+        match std::fs::remove_dir_all(&registry) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                let path = registry;
+                return Err(RunError::Io { path, source });
             }
-            // A first attempt that failed before it did anything may be mended freely.
-            if more || other_limit || is_other.is_some() {
-                // The same run, extended: what is done stays done.
-                let saved = Saved {
-                    config: loaded.config.clone(),
-                    base: known.base,
-                };
-                let text = serde_json::to_string(&saved).map_err(|source| StoreError::Record {
-                    key: name.to_owned(),
-                    source,
-                })?;
-                store.extend_run(&text, more).await?;
-            }
+            _ => {}
         }
+        store.extend_run(&text, true).await?;
+    } else if before != now {
+        let is_longer = now.run.rounds > before.run.rounds;
+        store.extend_run(&text, is_longer).await?;
     }
     Ok(())
 }
@@ -238,28 +248,25 @@ impl Workshop {
     /// All rounds, then the 2×2.
     async fn rounds(&self) -> Result<(), RunError> {
         let start = self.head("v1")?;
-        let base = self.policy(None).await?;
-        self.evaluate(0, "baseline", &start, &base).await?;
+        self.evaluate(0, "baseline", &start, None).await?;
         let mut head = start.clone();
         let mut adapter: Option<String> = None;
         let mut history = Vec::new();
-        for round in 1..=self.loaded.config.run.rounds {
+        let last = self.loaded.config.run.rounds;
+        for round in 1..=last {
             let policy = self.policy(adapter.as_deref()).await?;
             head = self
                 .harness_loop(round, head, &policy, &mut history)
                 .await?;
             adapter = self.model_loop(round, &head, adapter).await?;
-            let policy = self.policy(adapter.as_deref()).await?;
-            self.evaluate(round, &format!("round {round}"), &head, &policy)
+            let label = format!("round {round}");
+            self.evaluate(round, &label, &head, adapter.as_deref())
                 .await?;
         }
-        let last = self.loaded.config.run.rounds;
-        let evolved = self.policy(adapter.as_deref()).await?;
-        self.evaluate(last, "old_weights_new_harness", &head, &base)
+        self.evaluate(last, "old_weights_new_harness", &head, None)
             .await?;
-        self.evaluate(last, "new_weights_old_harness", &start, &evolved)
-            .await?;
-        Ok(())
+        self.evaluate(last, "new_weights_old_harness", &start, adapter.as_deref())
+            .await
     }
 
     /// Score weights under a harness on the sealed test problems; nothing but reports reads this.
@@ -268,13 +275,14 @@ impl Workshop {
         round: u32,
         label: &str,
         head: &Head,
-        policy: &Arc<dyn Policy>,
+        adapter: Option<&str>,
     ) -> Result<(), RunError> {
+        let policy = self.policy(adapter).await?;
         let seed = self.seed().derive("test");
         let trials = draw(&self.splits.test, self.splits.test.len(), seed);
         let title = format!("test · {}", label.replace('_', " "));
         let trajectories = self
-            .roll(&title, policy, &head.harness, Split::Test, &trials)
+            .roll(&title, &policy, &head.harness, Split::Test, &trials)
             .await?;
         let mut exits = BTreeMap::new();
         let mut tokens = 0;
@@ -300,6 +308,7 @@ impl Workshop {
             label: label.to_owned(),
             version: head.name(),
             policy: policy.id().to_string(),
+            adapter: adapter.map(str::to_owned),
             rate,
             exits,
             mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,

@@ -72,6 +72,8 @@ pub struct Splits {
     pub test: Vec<Task>,
     /// How many problems the files have.
     pub available: usize,
+    /// Hash of all problems with their answers: a run goes on only with the same ones.
+    pub hash: String,
 }
 
 impl Splits {
@@ -108,7 +110,10 @@ impl Splits {
     fn deal(mut all: Vec<Task>, loaded: &Loaded) -> Result<Self, SplitError> {
         let sizes = loaded.config.tasks.splits;
         let available = all.len();
-        let wanted = sizes.evolve + sizes.gate + sizes.test;
+        let wanted = sizes
+            .evolve
+            .saturating_add(sizes.gate)
+            .saturating_add(sizes.test);
         if wanted > available {
             return Err(SplitError::TooFew {
                 wanted,
@@ -121,6 +126,12 @@ impl Splits {
         }
         // By hash: an order that depends on neither the file's order nor on anything else.
         all.sort_by_cached_key(|task| task.content_hash().as_str().to_owned());
+        let mut hasher = blake3::Hasher::new();
+        for task in &all {
+            hasher.update(task.content_hash().as_str().as_bytes());
+            hasher.update(task.answer.as_bytes());
+            hasher.update(&[0]);
+        }
         let mut rest = all.split_off(sizes.test);
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(loaded.config.run.seed));
         let mut gate = rest.split_off(sizes.evolve);
@@ -130,6 +141,7 @@ impl Splits {
             gate,
             test: all,
             available,
+            hash: hasher.finalize().to_hex().to_string(),
         })
     }
 

@@ -194,12 +194,19 @@ impl Workshop {
     pub async fn policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
         let key = id.map(str::to_owned);
         {
-            let ready = self
+            let mut ready = self
                 .policies
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some((_, policy)) = ready.iter().find(|(known, _)| *known == key) {
-                return Ok(Arc::clone(policy));
+            if let Some(at) = ready.iter().position(|(known, _)| *known == key) {
+                let found = ready.remove(at);
+                let policy = Arc::clone(&found.1);
+                ready.push(found);
+                return Ok(policy);
+            }
+            // The one used longest ago goes before the new one takes memory.
+            if ready.len() >= READY_POLICIES {
+                ready.remove(0);
             }
         }
         let policy: Arc<dyn Policy> = match &self.loaded.config.policy {
@@ -210,9 +217,6 @@ impl Workshop {
             .policies
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if ready.len() >= READY_POLICIES {
-            ready.remove(0);
-        }
         ready.push((key, Arc::clone(&policy)));
         Ok(policy)
     }

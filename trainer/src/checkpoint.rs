@@ -111,7 +111,7 @@ impl Checkpoint {
     }
 
     /// The newest whole checkpoint below `root` whose fingerprint matches. Damaged ones are moved
-    /// aside as `damaged-…` and named in the second value.
+    /// aside as `damaged-…`, those of another training as `other-…`, and named in the second value.
     ///
     /// # Errors
     /// When the directory can't be read.
@@ -128,10 +128,14 @@ impl Checkpoint {
                 Ok(checkpoint) if checkpoint.state.fingerprint == fingerprint => {
                     return Ok((Some(checkpoint), skipped));
                 }
-                Ok(_) => skipped.push(format!("{} is of another training", directory.display())),
+                Ok(_) => {
+                    // Left in place it would count among the newest and push out our own.
+                    skipped.push(format!("{} is of another training", directory.display()));
+                    set_aside(&directory, "other")?;
+                }
                 Err(error) => {
                     skipped.push(error.to_string());
-                    quarantine(&directory)?;
+                    set_aside(&directory, "damaged")?;
                 }
             }
         }
@@ -257,12 +261,13 @@ fn remove(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-fn quarantine(directory: &Path) -> Result<(), CheckpointError> {
+/// Rename a directory that is not to be used, for a person to look at.
+fn set_aside(directory: &Path, why: &str) -> Result<(), CheckpointError> {
     let name = directory
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let aside = directory.with_file_name(format!("damaged-{name}"));
+    let aside = directory.with_file_name(format!("{why}-{name}"));
     remove(&aside)?;
     std::fs::rename(directory, &aside).map_err(io(directory))
 }

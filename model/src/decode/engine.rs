@@ -193,6 +193,7 @@ impl Engine {
         let worker = Worker {
             cache: KeyValueCache::new(layers, blocks, model.heads()),
             pool: BlockPool::new(blocks),
+            blocks,
             waiting: VecDeque::new(),
             active: Vec::new(),
             counters: Arc::clone(&counters),
@@ -321,6 +322,7 @@ struct Worker {
     options: EngineOptions,
     cache: KeyValueCache,
     pool: BlockPool,
+    blocks: usize,
     waiting: VecDeque<Job>,
     active: Vec<Active>,
     counters: Arc<Counters>,
@@ -355,8 +357,9 @@ impl Worker {
                 let error = EngineError::Compute {
                     reason: error.to_string(),
                 };
+                // What the failed step was to compute is not there; start with an empty cache.
+                self.pool = BlockPool::new(self.blocks);
                 for active in std::mem::take(&mut self.active) {
-                    self.pool.release(&active.blocks, active.reserved);
                     (active.reply)(Err(error.clone()));
                 }
             }

@@ -24,9 +24,29 @@ pub(crate) struct AlignedFloats {
 impl AlignedFloats {
     pub(crate) fn zeros(length: usize) -> Self {
         Self {
-            lines: vec![Line([0.0; LINE]); length.div_ceil(LINE)],
+            lines: zeroed(length.div_ceil(LINE)),
             length,
         }
+    }
+}
+
+/// Zero lines straight from the system, which hands out pages only when they are written: a large
+/// key-value pool takes the memory it uses, not the memory it may use.
+fn zeroed(count: usize) -> Vec<Line> {
+    let Ok(layout) = std::alloc::Layout::array::<Line>(count) else {
+        return vec![Line([0.0; LINE]); count];
+    };
+    if layout.size() == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the layout is not empty and is that of a vector of `count` lines; all-zero bytes are
+    // zero floats.
+    unsafe {
+        let pointer = std::alloc::alloc_zeroed(layout);
+        if pointer.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Vec::from_raw_parts(pointer.cast(), count, count)
     }
 }
 

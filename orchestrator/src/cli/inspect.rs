@@ -136,7 +136,8 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
     Ok(ExitCode::SUCCESS)
 }
 
-/// `finished`, `running`, `stopped`, or `stale` for a process that vanished.
+/// `new`, `finished`, `running`, `stopped` (its process is gone), or `stale` for a process that holds
+/// the run but gives no sign of life.
 fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static str {
     let Some(last) = sessions.last() else {
         return "new";
@@ -391,7 +392,7 @@ fn run_directories(root: &Path) -> Result<Vec<PathBuf>, RunError> {
             })?
             .path();
         if Store::exists(&path) {
-            let touched = ["run.db-wal", "run.db"]
+            let touched = ["lock", "run.db"]
                 .iter()
                 .filter_map(|name| path.join(name).metadata().and_then(|m| m.modified()).ok())
                 .max();

@@ -22,12 +22,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     config: String,
     /// Rounds of harness loop and model loop; overrides run.rounds.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", overrides_with = "rounds", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Override a field of the configuration, as in --set run.seed=7. May be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Check everything and print the plan without running.
+    /// Check configuration, problems, the model's place and the server, and print the plan.
     #[arg(long)]
     dry_run: bool,
     /// Print the report as JSON at the end.
@@ -59,7 +59,7 @@ pub(crate) async fn resume(root: &Path, args: ResumeArgs) -> Result<ExitCode, Ru
     let store = crate::store::Store::open(&directory).await?;
     let saved = Saved::read(&store).await?;
     store.close().await;
-    let Some(Saved { config, base }) = saved else {
+    let Some(Saved { config, base, .. }) = saved else {
         return Err(RunError::NoRun {
             name: inspect::name_of(&directory),
             root: root.to_owned(),

@@ -44,18 +44,18 @@ pub(crate) fn report(report: &Report) -> String {
         "harness",
         "weights",
     ]);
-    let mut add = |label: String, rate: PassRate, version: &str, policy: &str| {
+    let mut add = |label: String, rate: PassRate, version: &str, adapter: Option<&str>| {
         rows.add_row([
             label,
             percent(rate.pass_at_1),
             format!("{:.1} to {:.1}", 100.0 * rate.ci95[0], 100.0 * rate.ci95[1]),
             format!("{} of {}", rate.correct, rate.n),
             version.to_owned(),
-            weights(policy),
+            weights(adapter),
         ]);
     };
     if let Some(baseline) = report.test.baseline {
-        add("baseline".into(), baseline, "v1", "");
+        add("baseline".into(), baseline, "v1", None);
     }
     for round in &report.test.rounds {
         let crate::report::RoundCell {
@@ -75,7 +75,7 @@ pub(crate) fn report(report: &Report) -> String {
             format!("round {}", round.round),
             rate,
             &round.version,
-            &round.policy,
+            round.adapter.as_deref(),
         );
     }
     out.push_str(&format!(
@@ -109,7 +109,7 @@ pub(crate) fn report(report: &Report) -> String {
         report.weights.rejected
     ));
     out.push_str(&format!(
-        "{} rollouts, {} generated tokens, {} of running; one greedy or sampled attempt a problem, {n} problems",
+        "{} rollouts, {} generated tokens, {} of running; pass@1 is one attempt at each of {n} problems, sampled as the harness says",
         report.rollouts,
         report.generated_tokens,
         duration(report.wall_s)
@@ -117,11 +117,11 @@ pub(crate) fn report(report: &Report) -> String {
     out
 }
 
-/// `base`, or the adapter's short id.
-fn weights(policy: &str) -> String {
-    policy.rsplit_once('+').map_or_else(
+/// `base`, or the beginning of the adapter's id.
+fn weights(adapter: Option<&str>) -> String {
+    adapter.map_or_else(
         || "base".to_owned(),
-        |(_, adapter)| adapter.chars().take(8).collect(),
+        |adapter| adapter.chars().take(8).collect(),
     )
 }
 

@@ -140,6 +140,20 @@ fn a_run_killed_at_random_moments_ends_like_one_left_alone() {
         "{other}"
     );
     assert!(other.ends_with("--- exit 2\n"), "{other}");
+
+    // So are other problems under the same configuration: they would be dealt anew.
+    let path = killed.path().join("tasks.jsonl");
+    let edited = std::fs::read_to_string(&path).expect("tasks").replacen(
+        "\"answer\": \"",
+        "\"answer\": \"1",
+        1,
+    );
+    std::fs::write(&path, edited).expect("tasks");
+    let other = killed.run(&["run", "--config", "run.yaml"]);
+    assert!(
+        other.contains("it differs in the problems of tasks.path"),
+        "{other}"
+    );
 }
 
 #[test]

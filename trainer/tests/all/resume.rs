@@ -107,6 +107,9 @@ fn a_checkpoint_of_another_training_is_not_resumed() {
         ..options()
     };
     assert_eq!(run(directory.path(), 0, &other).resumed_from, None);
+    // The other's newest checkpoints must not push out our own.
+    assert!(directory.path().join("checkpoint-000006").exists());
+    assert!(directory.path().join("other-checkpoint-000003").exists());
 }
 
 #[test]
