@@ -180,6 +180,41 @@ pub struct SplitConfig {
     pub gate: usize,
     /// Problems scored for reports only.
     pub test: usize,
+    /// With fewer problems than the sum, shrink all three in proportion instead of refusing.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+impl SplitConfig {
+    /// Sum of the three sizes.
+    pub fn total(&self) -> usize {
+        self.evolve
+            .saturating_add(self.gate)
+            .saturating_add(self.test)
+    }
+
+    /// The sizes for `available` problems: these, or smaller ones in the same proportion if that is
+    /// wanted and leaves every set enough.
+    pub fn fitted(self, available: usize) -> Self {
+        if !self.shrink || self.total() <= available {
+            return self;
+        }
+        let share = available as f64 / self.total() as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a size, rounded down"
+        )]
+        let shrunk = |size: usize| (size as f64 * share) as usize;
+        let smaller = Self {
+            evolve: shrunk(self.evolve),
+            gate: shrunk(self.gate),
+            test: shrunk(self.test),
+            ..self
+        };
+        let is_enough = smaller.evolve > 0 && smaller.gate >= 4 && smaller.test > 0;
+        if is_enough { smaller } else { self }
+    }
 }
 
 /// What one problem may cost.

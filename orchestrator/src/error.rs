@@ -175,7 +175,8 @@ impl RunError {
             | Self::Splits(_)
             | Self::Harness { .. }
             | Self::OtherConfig { .. }
-            | Self::NoRun { .. } => 2,
+            | Self::NoRun { .. }
+            | Self::Registry(RegistryError::UnknownVersion { .. }) => 2,
             Self::NoModel { .. }
             | Self::DamagedModel { .. }
             | Self::ModelPart { .. }

@@ -108,12 +108,9 @@ impl Splits {
     }
 
     fn deal(mut all: Vec<Task>, loaded: &Loaded) -> Result<Self, SplitError> {
-        let sizes = loaded.config.tasks.splits;
         let available = all.len();
-        let wanted = sizes
-            .evolve
-            .saturating_add(sizes.gate)
-            .saturating_add(sizes.test);
+        let sizes = loaded.config.tasks.splits.fitted(available);
+        let wanted = sizes.total();
         if wanted > available {
             return Err(SplitError::TooFew {
                 wanted,
@@ -165,4 +162,28 @@ fn source(loaded: &Loaded, path: &str) -> Result<(String, String), SplitError> {
         source,
     })?;
     Ok((text, path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::SplitConfig;
+
+    #[test]
+    fn splits_shrink_in_proportion_only_when_asked_and_never_below_what_a_run_needs() {
+        let sizes = SplitConfig {
+            evolve: 400,
+            gate: 80,
+            test: 120,
+            shrink: true,
+        };
+        let fitted = sizes.fitted(300);
+        assert_eq!((fitted.evolve, fitted.gate, fitted.test), (200, 40, 60));
+        assert_eq!(sizes.fitted(600), sizes);
+        assert_eq!(sizes.fitted(20), sizes, "a gate of 2 decides nothing");
+        let fixed = SplitConfig {
+            shrink: false,
+            ..sizes
+        };
+        assert_eq!(fixed.fitted(300), fixed);
+    }
 }

@@ -29,6 +29,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
     let (python, scratch) = (environment.python.clone(), environment.scratch.clone());
     let sandbox = Sandbox::with_options(helper, python, scratch, options).await?;
     let enforcement = sandbox.enforcement();
+    // The table shows the beginning of what was checked, --json all of it.
     if args.json {
         print(&serde_json::to_string_pretty(enforcement).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
@@ -43,7 +44,11 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
             } else {
                 "not enforced"
             };
-            vec![(*name).to_owned(), mark.to_owned(), status.detail.clone()]
+            vec![
+                (*name).to_owned(),
+                mark.to_owned(),
+                table::shorten(&status.detail, 90),
+            ]
         })
         .collect();
     print(&format!(

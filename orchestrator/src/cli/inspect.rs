@@ -185,6 +185,9 @@ pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunErr
         return Ok(ExitCode::SUCCESS);
     }
     let points = |d: &registry::Delta| {
+        if d.pairs == 0 {
+            return "nothing to compare".to_owned();
+        }
         format!(
             "{:+.1} [{:+.1}, {:+.1}]",
             100.0 * d.estimate,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{environment, print, say};
 use crate::base_model::locate;
-use crate::config::{Config, Loaded, PolicyConfig};
+use crate::config::{Config, Loaded, PolicyConfig, SplitConfig};
 use crate::error::RunError;
 use crate::serving;
 use crate::splits::Splits;
@@ -17,14 +17,17 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     let config = &loaded.config;
     let harness = read_harness(loaded)?;
     let mut problems: Vec<RunError> = Vec::new();
+    let mut sizes = config.tasks.splits;
     let tasks = match Splits::read(loaded) {
-        Ok(splits) => format!("{} problems", splits.available),
+        Ok(splits) => {
+            sizes = sizes.fitted(splits.available);
+            format!("{} problems", splits.available)
+        }
         Err(error) => {
             problems.push(error.into());
             "not readable, see below".into()
         }
     };
-    let sizes = config.tasks.splits;
     let found = locate(loaded, &environment.cache);
     let mut lines = vec![
         format!(
@@ -83,7 +86,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         }
     }
     lines.push(String::new());
-    lines.extend(steps(config));
+    lines.extend(steps(config, sizes));
     print(&lines.join("\n"));
     let Some(first) = problems.first() else {
         return Ok(ExitCode::SUCCESS);
@@ -124,25 +127,21 @@ async fn check_server(
 }
 
 /// Rollouts and steps of each part, with upper bounds where measurements decide.
-fn steps(config: &Config) -> Vec<String> {
+fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
     let Config {
         run,
-        tasks,
         harness_loop: patches,
         model_loop: weights,
         ..
     } = config;
     let stages = patches.gate.stages();
     // Both sides of a stage, each filled by repeated samples at most.
-    let stage = (2 * patches.gate_tasks).min(4 * tasks.splits.gate);
-    let diagnose = patches.diagnose_tasks.min(tasks.splits.evolve);
+    let stage = (2 * patches.gate_tasks).min(4 * sizes.gate);
+    let diagnose = patches.diagnose_tasks.min(sizes.evolve);
     let first = stage * (1 + patches.candidates);
     let more = stage * 2 * (stages - 1);
     let mut lines = vec![
-        format!(
-            "baseline   {} rollouts on the sealed test",
-            tasks.splits.test
-        ),
+        format!("baseline   {} rollouts on the sealed test", sizes.test),
         format!("each of {} rounds:", run.rounds),
         format!(
             "  harness loop, up to {} cycles, gate mode {}:",
@@ -152,7 +151,7 @@ fn steps(config: &Config) -> Vec<String> {
         format!("    diagnose   {diagnose} rollouts on evolve problems, rules critic"),
         format!(
             "    classify   {} rollouts on gate problems, once a version",
-            tasks.splits.gate
+            sizes.gate
         ),
         format!(
             "    decide     up to {first} rollouts for {} candidates and the incumbent, {more} more to confirm one",
@@ -160,7 +159,7 @@ fn steps(config: &Config) -> Vec<String> {
         ),
     ];
     if serving::trains(config) {
-        let gather = weights.gather_tasks.min(tasks.splits.evolve) * weights.samples as usize;
+        let gather = weights.gather_tasks.min(sizes.evolve) * weights.samples as usize;
         let sft = &weights.sft;
         lines.push("  model loop:".into());
         lines.push(format!(
@@ -181,11 +180,11 @@ fn steps(config: &Config) -> Vec<String> {
     }
     lines.push(format!(
         "  test       {} rollouts on the sealed test",
-        tasks.splits.test
+        sizes.test
     ));
     lines.push(format!(
         "2×2        {} more rollouts on the sealed test",
-        2 * tasks.splits.test
+        2 * sizes.test
     ));
     lines
 }

@@ -135,6 +135,15 @@ pub(crate) fn duration(seconds: i64) -> String {
     }
 }
 
+/// The beginning of a text, so that a row stays a line.
+pub(crate) fn shorten(text: &str, characters: usize) -> String {
+    if text.chars().count() <= characters {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(characters - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
 /// Rows under a header, for `history` and `status`.
 pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
