@@ -1,4 +1,5 @@
-//! Decoding throughput over chat requests: `throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]`.
+//! Decoding throughput over chat requests: `throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]
+//! [ARITHMETIC]`.
 //!
 //! Each line of the requests is `{"messages": [...]}`; every reply has exactly MAX_NEW tokens.
 
@@ -10,6 +11,7 @@ use std::time::Instant;
 use candle_core::{DType, Device};
 use model::chat_template::ChatTemplate;
 use model::decode::{Engine, EngineOptions, GenerationRequest, Sampling};
+use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
 use model::weights::Checkpoint;
@@ -17,10 +19,19 @@ use model::weights::Checkpoint;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, weights, requests, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]".into());
+        return Err(
+            "usage: throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH] [ARITHMETIC]".into(),
+        );
     };
     let max_new = rest.first().map_or(Ok(64), |v| v.parse())?;
     let max_batch = rest.get(1).map_or(Ok(64), |v| v.parse())?;
+    let arithmetic = match rest.get(2).map(String::as_str) {
+        None => Arithmetic::precise(),
+        Some("f32") => Arithmetic::F32,
+        Some("split_bf16") => Arithmetic::SplitBf16,
+        Some("bf16") => Arithmetic::Bf16,
+        Some(other) => return Err(format!("no arithmetic {other}").into()),
+    };
     let start = Instant::now();
     let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
     let metadata = checkpoint
@@ -32,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .get("tokenizer.chat_template")
         .ok_or("no chat template")?;
     let template = ChatTemplate::new(template.to_string()?)?;
-    let model = Arc::new(Transformer::new(checkpoint)?);
+    let model = Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?);
     let loaded = start.elapsed();
     let options = EngineOptions {
         max_batch,

@@ -188,7 +188,7 @@ impl Adapter {
                     .collect();
                 let a = Tensor::from_vec(a, (config.rank, input), device)?;
                 let b = Tensor::zeros((output, config.rank), DType::F32, device)?;
-                pairs.insert((layer, *target), Lora::new(a, b, config.scale())?);
+                pairs.insert((layer, *target), Lora::new(a, b, config.scale()));
             }
         }
         Ok(Self { config, pairs })
@@ -221,7 +221,7 @@ impl Adapter {
                 };
                 let a = take("A", [config.rank, shape[1]])?;
                 let b = take("B", [shape[0], config.rank])?;
-                pairs.insert((layer, *target), Lora::new(a, b, config.scale())?);
+                pairs.insert((layer, *target), Lora::new(a, b, config.scale()));
             }
         }
         if let Some(key) = tensors.keys().next() {

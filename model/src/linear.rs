@@ -4,8 +4,34 @@ use std::sync::OnceLock;
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::kernels::gemm::Packed;
+use crate::kernels::gemm::{Arithmetic, Packed, Rows, sum_of_products};
 use crate::ops::{add, floats};
+
+/// Rows `[rows, features]`, made ready once for all layers that read them.
+pub(crate) struct Input<'a> {
+    tensor: &'a Tensor,
+    /// On the CPU: stored for products.
+    rows: Option<Rows>,
+}
+
+impl<'a> Input<'a> {
+    pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Result<Self> {
+        let rows = if tensor.device().is_cpu() {
+            let (m, k) = tensor.dims2()?;
+            Some(Rows::new(&floats(tensor)?, m, k, arithmetic))
+        } else {
+            None
+        };
+        Ok(Self { tensor, rows })
+    }
+
+    fn rows(&self) -> Result<&Rows> {
+        match &self.rows {
+            Some(rows) => Ok(rows),
+            None => candle_core::bail!("rows on another device than the weight"),
+        }
+    }
+}
 
 /// `x · Wᵀ + b`.
 #[derive(Debug)]
@@ -25,15 +51,27 @@ enum Weight {
     Dense(Tensor),
 }
 
+/// What a layer gives for its input.
+pub(crate) struct Projected {
+    /// `[rows, out]`
+    pub(crate) y: Tensor,
+    /// The adapter's inner values `x · Aᵀ`, `[rows, rank]`.
+    pub(crate) low: Option<Tensor>,
+}
+
 impl Linear {
-    /// Take `weight[out, in]` and `bias[out]`.
+    /// Take `weight[out, in]` and `bias[out]`; on the CPU products are computed in `arithmetic`.
     ///
     /// # Errors
     /// When a tensor operation fails.
-    pub fn new(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
+    pub(crate) fn new(
+        weight: &Tensor,
+        bias: Option<Tensor>,
+        arithmetic: Arithmetic,
+    ) -> Result<Self> {
         let weight = if weight.device().is_cpu() {
             let (n, k) = weight.dims2()?;
-            let forward = Packed::new(&floats(&weight.contiguous()?)?, n, k);
+            let forward = Packed::new(&floats(&weight.contiguous()?)?, n, k, arithmetic);
             Weight::Packed {
                 forward,
                 backward: OnceLock::new(),
@@ -44,62 +82,129 @@ impl Linear {
         Ok(Self { weight, bias })
     }
 
-    /// The weight as a tensor `[out, in]`.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub fn weight(&self) -> Result<Tensor> {
-        match &self.weight {
+    /// The layer's result, the adapter's part included where there is one.
+    pub(crate) fn forward(&self, x: &Input<'_>, lora: Option<&Lora>) -> Result<Projected> {
+        let (y, low) = match &self.weight {
             Weight::Packed { forward, .. } => {
-                let shape = (forward.rows(), forward.columns());
-                Tensor::from_vec(forward.unpack(), shape, &Device::Cpu)
+                let rows = x.rows()?;
+                let arithmetic = forward.arithmetic();
+                match lora {
+                    None => (product(&[(rows, forward)])?, None),
+                    Some(lora) => {
+                        let packed = lora.packed(arithmetic)?;
+                        let low = product(&[(rows, &packed.down)])?;
+                        let inner = Input::new(&low, arithmetic)?;
+                        let y = product(&[(rows, forward), (inner.rows()?, &packed.up)])?;
+                        (y, Some(low))
+                    }
+                }
             }
-            Weight::Dense(weight) => Ok(weight.clone()),
-        }
-    }
-
-    /// `x[rows, in]` to `[rows, out]`, adding the adapter's part where there is one.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub fn forward(&self, x: &Tensor, lora: Option<&Lora>) -> Result<Tensor> {
-        let mut y = match &self.weight {
-            Weight::Packed { forward, .. } => product(forward, x)?,
-            Weight::Dense(weight) => x.matmul(&weight.t()?)?,
+            Weight::Dense(weight) => {
+                let y = x.tensor.matmul(&weight.t()?)?;
+                match lora {
+                    None => (y, None),
+                    Some(lora) => {
+                        // The adapter stays f32 under a base in bf16.
+                        let low = x.tensor.to_dtype(lora.a.dtype())?.matmul(&lora.a.t()?)?;
+                        let part = (low.matmul(&lora.b.t()?)? * lora.scale)?;
+                        (add(&y, &part.to_dtype(y.dtype())?)?, Some(low))
+                    }
+                }
+            }
         };
-        if let Some(bias) = &self.bias {
-            y = y.broadcast_add(bias)?;
-        }
-        match lora {
-            Some(lora) => add(&y, &lora.forward(x)?),
-            None => Ok(y),
-        }
-    }
-
-    /// Gradient by the input, of the frozen part alone.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub fn input_gradient(&self, dy: &Tensor) -> Result<Tensor> {
-        match &self.weight {
-            Weight::Packed { forward, backward } => {
-                product(backward.get_or_init(|| forward.transposed()), dy)
-            }
-            Weight::Dense(weight) => dy.matmul(weight),
-        }
+        let y = match &self.bias {
+            Some(bias) => y.broadcast_add(bias)?,
+            None => y,
+        };
+        Ok(Projected { y, low })
     }
 
     /// Whether the layer has a bias.
-    pub fn has_bias(&self) -> bool {
+    pub(crate) fn has_bias(&self) -> bool {
         self.bias.is_some()
     }
 }
 
-fn product(packed: &Packed, x: &Tensor) -> Result<Tensor> {
-    let (m, _) = x.dims2()?;
-    let mut out = vec![0.0; m * packed.rows()];
-    packed.matmul(&floats(x)?, &mut out, m, false);
-    Tensor::from_vec(out, (m, packed.rows()), &Device::Cpu)
+/// One of the layers that read the same input, on the way back.
+pub(crate) struct Reader<'a> {
+    pub(crate) linear: &'a Linear,
+    pub(crate) lora: Option<&'a Lora>,
+    /// Gradient by the layer's result, `[rows, out]`.
+    pub(crate) dy: &'a Tensor,
+}
+
+/// Gradients of layers that read the same `x[rows, in]`.
+pub(crate) struct ReadersGradient {
+    /// By `x`, summed over the layers.
+    pub(crate) dx: Tensor,
+    /// For each layer with an adapter the gradient by its inner values, scale included,
+    /// `[rows, rank]`.
+    pub(crate) dlow: Vec<Option<Tensor>>,
+}
+
+/// Gradient by the input that `readers` share.
+pub(crate) fn input_gradient(readers: &[Reader<'_>]) -> Result<ReadersGradient> {
+    let mut dlow: Vec<Option<Tensor>> = Vec::with_capacity(readers.len());
+    let mut dx: Option<Tensor> = None;
+    // Stored operands: of each layer's gradient, and of its adapter's inner gradient.
+    let mut stored: Vec<(Rows, &Packed)> = Vec::new();
+    for reader in readers {
+        match &reader.linear.weight {
+            Weight::Packed { forward, backward } => {
+                let arithmetic = forward.arithmetic();
+                let dy = Input::new(reader.dy, arithmetic)?;
+                let inner = match reader.lora {
+                    None => None,
+                    Some(lora) => {
+                        let back = lora.packed_back(arithmetic)?;
+                        let low = product(&[(dy.rows()?, &back.up)])?;
+                        let (m, rank) = low.dims2()?;
+                        let rows = Rows::new(&floats(&low)?, m, rank, arithmetic);
+                        stored.push((rows, &back.down));
+                        Some(low)
+                    }
+                };
+                dlow.push(inner);
+                let weight = backward.get_or_init(|| forward.transposed());
+                if let Some(rows) = dy.rows {
+                    stored.push((rows, weight));
+                }
+            }
+            Weight::Dense(weight) => {
+                let mut part = reader.dy.matmul(weight)?;
+                let mut inner = None;
+                if let Some(lora) = reader.lora {
+                    let dy = reader.dy.to_dtype(lora.a.dtype())?;
+                    let low = (dy.matmul(&lora.b)? * lora.scale)?;
+                    part = add(&part, &low.matmul(&lora.a)?.to_dtype(part.dtype())?)?;
+                    inner = Some(low);
+                }
+                dlow.push(inner);
+                dx = Some(match dx {
+                    Some(sum) => add(&sum, &part)?,
+                    None => part,
+                });
+            }
+        }
+    }
+    let dx = match dx {
+        Some(dx) => dx,
+        None => {
+            let terms: Vec<(&Rows, &Packed)> = stored.iter().map(|(r, w)| (r, *w)).collect();
+            product(&terms)?
+        }
+    };
+    Ok(ReadersGradient { dx, dlow })
+}
+
+fn product(terms: &[(&Rows, &Packed)]) -> Result<Tensor> {
+    let Some((rows, weight)) = terms.first() else {
+        candle_core::bail!("no layer to multiply by");
+    };
+    let shape = (rows.count(), weight.rows());
+    let mut out = vec![0.0; shape.0 * shape.1];
+    sum_of_products(terms, &mut out, false);
+    Tensor::from_vec(out, shape, &Device::Cpu)
 }
 
 /// A low-rank update `scale · B A` of one linear layer (Hu et al., arXiv:2106.09685).
@@ -111,63 +216,94 @@ pub struct Lora {
     pub b: Tensor,
     /// alpha / rank, or alpha / √rank for rsLoRA.
     pub scale: f64,
-    packed: Option<(Packed, Packed)>,
+    forward: OnceLock<Pair>,
+    backward: OnceLock<Pair>,
+}
+
+/// Both factors packed for products in one direction; the scale is in `up`.
+#[derive(Clone, Debug)]
+struct Pair {
+    /// A: `[rank, in]` forward, its transpose backward.
+    down: Packed,
+    /// B: `[out, rank]` forward, its transpose backward.
+    up: Packed,
 }
 
 /// Gradients of one adapter pair.
 #[derive(Debug)]
-pub struct LoraGradient {
+pub(crate) struct LoraGradient {
     /// `[rank, in]`
-    pub a: Tensor,
+    pub(crate) a: Tensor,
     /// `[out, rank]`
-    pub b: Tensor,
+    pub(crate) b: Tensor,
 }
 
 impl Lora {
-    /// Take the pair; on the CPU it is packed like every weight, so that an adapted model is as
-    /// independent of batching as the plain one.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub fn new(a: Tensor, b: Tensor, scale: f64) -> Result<Self> {
-        let packed = if a.device().is_cpu() {
-            let ((rank, input), (output, _)) = (a.dims2()?, b.dims2()?);
-            let a = Packed::new(&floats(&a)?, rank, input);
-            let scaled: Vec<f32> = floats(&b)?.iter().map(|v| v * scale as f32).collect();
-            Some((a, Packed::new(&scaled, output, rank)))
-        } else {
-            None
-        };
-        Ok(Self {
+    /// Take the pair. On the CPU it is packed like every weight on first use, so that an adapted
+    /// model is as independent of batching as the plain one.
+    pub(crate) fn new(a: Tensor, b: Tensor, scale: f64) -> Self {
+        Self {
             a,
             b,
             scale,
-            packed,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match &self.packed {
-            Some((a, b)) => product(b, &product(a, x)?),
-            // The adapter stays f32 under a base in bf16.
-            None => {
-                let h = x.to_dtype(self.a.dtype())?.matmul(&self.a.t()?)?;
-                (h.matmul(&self.b.t()?)? * self.scale)?.to_dtype(x.dtype())
-            }
+            forward: OnceLock::new(),
+            backward: OnceLock::new(),
         }
     }
 
-    /// Gradients by A and B, and the adapter's part of the gradient by the input.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub fn backward(&self, x: &Tensor, dy: &Tensor) -> Result<(LoraGradient, Tensor)> {
-        let dtype = dy.dtype();
-        let (x, dy) = (&x.to_dtype(self.a.dtype())?, &dy.to_dtype(self.a.dtype())?);
-        let h = x.matmul(&self.a.t()?)?;
-        let dh = (dy.matmul(&self.b)? * self.scale)?;
-        let b = (dy.t()?.matmul(&h)? * self.scale)?;
-        let a = dh.t()?.matmul(x)?;
-        Ok((LoraGradient { a, b }, dh.matmul(&self.a)?.to_dtype(dtype)?))
+    fn packed(&self, arithmetic: Arithmetic) -> Result<&Pair> {
+        self.pack(&self.forward, arithmetic, Packed::new, |n, k| (n, k))
+    }
+
+    fn packed_back(&self, arithmetic: Arithmetic) -> Result<&Pair> {
+        self.pack(
+            &self.backward,
+            arithmetic,
+            Packed::new_transposed,
+            |n, k| (k, n),
+        )
+    }
+
+    fn pack<'a>(
+        &self,
+        slot: &'a OnceLock<Pair>,
+        arithmetic: Arithmetic,
+        pack: impl Fn(&[f32], usize, usize, Arithmetic) -> Packed,
+        shape: impl Fn(usize, usize) -> (usize, usize),
+    ) -> Result<&'a Pair> {
+        if slot.get().is_none() {
+            let ((rank, input), (output, _)) = (self.a.dims2()?, self.b.dims2()?);
+            let scaled: Vec<f32> = floats(&self.b)?
+                .iter()
+                .map(|v| v * self.scale as f32)
+                .collect();
+            let ((an, ak), (bn, bk)) = (shape(rank, input), shape(output, rank));
+            let pair = Pair {
+                down: pack(&floats(&self.a)?, an, ak, arithmetic),
+                up: pack(&scaled, bn, bk, arithmetic),
+            };
+            // Another thread may have been faster with the same values.
+            let _ = slot.set(pair);
+        }
+        match slot.get() {
+            Some(pair) if pair.down.arithmetic() == arithmetic => Ok(pair),
+            _ => candle_core::bail!("one adapter under models of two arithmetics"),
+        }
+    }
+
+    /// Gradients by A and B, from the layer's input `x`, its inner values `low = x · Aᵀ`, and the
+    /// gradients by its result and (scale included) by `low`.
+    pub(crate) fn gradient(
+        &self,
+        x: &Tensor,
+        low: &Tensor,
+        dy: &Tensor,
+        dlow: &Tensor,
+    ) -> Result<LoraGradient> {
+        let (x, dy) = (x.to_dtype(low.dtype())?, dy.to_dtype(low.dtype())?);
+        Ok(LoraGradient {
+            a: dlow.t()?.matmul(&x)?,
+            b: (dy.t()?.matmul(low)? * self.scale)?,
+        })
     }
 }

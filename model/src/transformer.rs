@@ -12,7 +12,8 @@ use candle_core::{Device, Result, Tensor};
 
 use crate::adapter::{Adapter, Projection, parameter_name};
 use crate::config::ModelConfig;
-use crate::linear::Linear;
+use crate::kernels::gemm::Arithmetic;
+use crate::linear::{Input, Linear, Lora, Reader, input_gradient};
 use crate::ops::{self, Heads, RopeTable};
 use crate::tree::TokenTree;
 use crate::weights::{Checkpoint, TensorMap};
@@ -40,6 +41,7 @@ pub struct Transformer {
     head: Linear,
     frequencies: Vec<f32>,
     device: Device,
+    arithmetic: Arithmetic,
 }
 
 #[derive(Debug)]
@@ -72,17 +74,30 @@ pub(crate) struct BlockTape {
     gate: Tensor,
     up: Tensor,
     activated: Tensor,
+    /// Inner values of the adapters, in the order of [`Projection::ALL`].
+    low: [Option<Tensor>; 7],
 }
 
 /// Attention as a block sees it: `(q, k, v)` after rotation to the attended values.
 pub(crate) type Attend<'a> = dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'a;
 
 impl Transformer {
-    /// Build from a checkpoint.
+    /// Build from a checkpoint, computing on the CPU in the fastest precise arithmetic.
     ///
     /// # Errors
     /// When a tensor operation fails.
     pub fn new(checkpoint: Checkpoint) -> Result<Self> {
+        Self::with_arithmetic(checkpoint, Arithmetic::precise())
+    }
+
+    /// Build from a checkpoint; linear layers on the CPU compute in `arithmetic`.
+    ///
+    /// # Errors
+    /// When a tensor operation fails or this machine can't compute in `arithmetic`.
+    pub fn with_arithmetic(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Result<Self> {
+        if !arithmetic.is_available() {
+            candle_core::bail!("this machine has no tile unit for {arithmetic:?}");
+        }
         let Checkpoint {
             config,
             mut tensors,
@@ -93,12 +108,12 @@ impl Transformer {
         let device = embedding.device().clone();
         let norm = take("model.norm.weight")?;
         let head = if config.tie_word_embeddings {
-            Linear::new(&embedding, None)?
+            Linear::new(&embedding, None, arithmetic)?
         } else {
-            Linear::new(&take("lm_head.weight")?, None)?
+            Linear::new(&take("lm_head.weight")?, None, arithmetic)?
         };
         let blocks = (0..config.num_hidden_layers)
-            .map(|layer| Block::new(layer, &mut tensors))
+            .map(|layer| Block::new(layer, &mut tensors, arithmetic))
             .collect::<Result<Vec<_>>>()?;
         let frequencies = config.rope_frequencies();
         Ok(Self {
@@ -109,12 +124,18 @@ impl Transformer {
             head,
             frequencies,
             device,
+            arithmetic,
         })
     }
 
     /// Where the weights are.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// What its linear layers compute in on the CPU.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
     }
 
     pub(crate) fn heads(&self) -> Heads {
@@ -148,6 +169,7 @@ impl Transformer {
                 layer,
                 adapter,
                 table: &table,
+                arithmetic: self.arithmetic,
             };
             let mut attend = |q: &Tensor, k: &Tensor, v: &Tensor| attend(layer, q, k, v);
             x = block.forward(context, x, &mut attend, None)?;
@@ -158,7 +180,8 @@ impl Transformer {
     /// Logits `[rows, vocabulary]` of hidden states `[rows, hidden]`.
     pub(crate) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let normed = ops::rms_norm(hidden, &self.norm, self.config.rms_norm_eps)?;
-        self.head.forward(&normed, None)
+        let input = Input::new(&normed, self.arithmetic)?;
+        Ok(self.head.forward(&input, None)?.y)
     }
 
     /// Logits of every token of a tree, `[tokens, vocabulary]`.
@@ -194,6 +217,7 @@ impl Transformer {
                 layer,
                 adapter,
                 table: &table,
+                arithmetic: self.arithmetic,
             };
             let mut attend =
                 |q: &Tensor, k: &Tensor, v: &Tensor| ops::tree_attention(tree, heads, q, k, v);
@@ -204,7 +228,6 @@ impl Transformer {
         let mut pass = Pass {
             tree,
             heads,
-            adapter,
             trainable,
             gradients: Gradients::new(),
         };
@@ -216,6 +239,7 @@ impl Transformer {
                 layer,
                 adapter,
                 table: &table,
+                arithmetic: self.arithmetic,
             };
             // Taken off one by one, so that a block's activations are freed when it is done.
             let Some(tape) = tapes.pop() else {
@@ -256,7 +280,10 @@ impl Transformer {
             let count = Targets::CHUNK.min(targets.rows.len() - start);
             let x = selected.narrow(0, start, count)?.contiguous()?;
             let normed = ops::rms_norm(&x, &self.norm, eps)?;
-            let logits = self.head.forward(&normed, None)?;
+            let logits = self
+                .head
+                .forward(&Input::new(&normed, self.arithmetic)?, None)?
+                .y;
             let (part, dlogits) = targets.cross_entropy(&logits, start, total)?;
             loss += part;
             if want_base {
@@ -267,7 +294,12 @@ impl Transformer {
                 };
                 pass.add(name.into(), dlogits.t()?.matmul(&normed)?)?;
             }
-            let dnormed = self.head.input_gradient(&dlogits)?;
+            let dnormed = input_gradient(&[Reader {
+                linear: &self.head,
+                lora: None,
+                dy: &dlogits,
+            }])?
+            .dx;
             let (dx, dw) = ops::rms_norm_backward(&x, &self.norm, eps, &dnormed, want_base)?;
             if let Some(dw) = dw {
                 pass.add("model.norm.weight".into(), dw)?;
@@ -381,7 +413,6 @@ impl Targets {
 struct Pass<'a> {
     tree: &'a TokenTree,
     heads: Heads,
-    adapter: Option<&'a Adapter>,
     trainable: Trainable,
     gradients: Gradients,
 }
@@ -396,32 +427,42 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Backward of one linear layer: stores parameter gradients, returns the gradient by `x`.
-    fn linear(
+    /// Backward of linear layers that read the same `x`: stores parameter gradients, returns the
+    /// gradient by `x`.
+    fn linears(
         &mut self,
-        layer: usize,
-        projection: Projection,
-        linear: &Linear,
+        context: BlockContext<'_>,
         x: &Tensor,
-        dy: &Tensor,
+        layers: &[(Projection, &Linear, &Tensor)],
+        low: &[Option<Tensor>; 7],
     ) -> Result<Tensor> {
-        let dx = linear.input_gradient(dy)?;
-        if self.trainable == Trainable::Base {
-            let name = format!("model.layers.{layer}.{}", projection.path());
-            self.add(format!("{name}.weight"), dy.t()?.matmul(x)?)?;
-            if linear.has_bias() {
-                self.add(format!("{name}.bias"), dy.sum(0)?)?;
+        let readers: Vec<Reader<'_>> = layers
+            .iter()
+            .map(|(projection, linear, dy)| Reader {
+                linear,
+                lora: context.lora(*projection),
+                dy,
+            })
+            .collect();
+        let back = input_gradient(&readers)?;
+        for ((projection, linear, dy), (reader, dlow)) in
+            layers.iter().zip(readers.iter().zip(&back.dlow))
+        {
+            if self.trainable == Trainable::Base {
+                let name = format!("model.layers.{}.{}", context.layer, projection.path());
+                self.add(format!("{name}.weight"), dy.t()?.matmul(x)?)?;
+                if linear.has_bias() {
+                    self.add(format!("{name}.bias"), dy.sum(0)?)?;
+                }
+            } else if let (Some(lora), Some(low), Some(dlow)) =
+                (reader.lora, &low[*projection as usize], dlow)
+            {
+                let gradient = lora.gradient(x, low, dy, dlow)?;
+                self.add(parameter_name(context.layer, *projection, "A"), gradient.a)?;
+                self.add(parameter_name(context.layer, *projection, "B"), gradient.b)?;
             }
         }
-        let Some(lora) = self.adapter.and_then(|a| a.get(layer, projection)) else {
-            return Ok(dx);
-        };
-        let (gradient, through) = lora.backward(x, dy)?;
-        if self.trainable == Trainable::Adapter {
-            self.add(parameter_name(layer, projection, "A"), gradient.a)?;
-            self.add(parameter_name(layer, projection, "B"), gradient.b)?;
-        }
-        ops::add(&dx, &through)
+        Ok(back.dx)
     }
 
     /// Backward of an RMS norm named `name` in the block.
@@ -449,10 +490,11 @@ struct BlockContext<'a> {
     layer: usize,
     adapter: Option<&'a Adapter>,
     table: &'a RopeTable,
+    arithmetic: Arithmetic,
 }
 
 impl<'a> BlockContext<'a> {
-    fn lora(&self, projection: Projection) -> Option<&'a crate::linear::Lora> {
+    fn lora(&self, projection: Projection) -> Option<&'a Lora> {
         self.adapter.and_then(|a| a.get(self.layer, projection))
     }
     fn name(&self, part: &str) -> String {
@@ -461,12 +503,13 @@ impl<'a> BlockContext<'a> {
 }
 
 impl Block {
-    fn new(layer: usize, tensors: &mut TensorMap) -> Result<Self> {
+    fn new(layer: usize, tensors: &mut TensorMap, arithmetic: Arithmetic) -> Result<Self> {
         let prefix = format!("model.layers.{layer}");
         let mut linear = |projection: Projection| {
             let name = format!("{prefix}.{}", projection.path());
             let bias = tensors.remove(&format!("{name}.bias"));
-            Linear::new(&take(tensors, &format!("{name}.weight"))?, bias)
+            let weight = take(tensors, &format!("{name}.weight"))?;
+            Linear::new(&weight, bias, arithmetic)
         };
         let [query, key, value, output, gate, up, down] = [
             linear(Projection::Query)?,
@@ -504,11 +547,17 @@ impl Block {
         tape: Option<&mut Option<BlockTape>>,
     ) -> Result<Tensor> {
         let eps = context.config.rms_norm_eps;
-        let lora = |projection| context.lora(projection);
+        let mut low: [Option<Tensor>; 7] = Default::default();
+        let mut project = |projection: Projection, linear: &Linear, x: &Input<'_>| {
+            let projected = linear.forward(x, context.lora(projection))?;
+            low[projection as usize] = projected.low;
+            Ok::<_, candle_core::Error>(projected.y)
+        };
         let normed = ops::rms_norm(&input, &self.input_norm, eps)?;
-        let q_raw = self.query.forward(&normed, lora(Projection::Query))?;
-        let k_raw = self.key.forward(&normed, lora(Projection::Key))?;
-        let v = self.value.forward(&normed, lora(Projection::Value))?;
+        let x = Input::new(&normed, context.arithmetic)?;
+        let q_raw = project(Projection::Query, &self.query, &x)?;
+        let k_raw = project(Projection::Key, &self.key, &x)?;
+        let v = project(Projection::Value, &self.value, &x)?;
         let (q, k) = match &self.head_norms {
             Some((q_norm, k_norm)) => (
                 head_norm(&q_raw, q_norm, eps)?,
@@ -519,18 +568,15 @@ impl Block {
         let q = ops::rope(&q, context.table, 1.0)?;
         let k = ops::rope(&k, context.table, 1.0)?;
         let attended = attend(&q, &k, &v)?;
-        let middle = ops::add(
-            &input,
-            &self.output.forward(&attended, lora(Projection::Output))?,
-        )?;
+        let x = Input::new(&attended, context.arithmetic)?;
+        let middle = ops::add(&input, &project(Projection::Output, &self.output, &x)?)?;
         let normed_middle = ops::rms_norm(&middle, &self.post_norm, eps)?;
-        let gate = self.gate.forward(&normed_middle, lora(Projection::Gate))?;
-        let up = self.up.forward(&normed_middle, lora(Projection::Up))?;
+        let x = Input::new(&normed_middle, context.arithmetic)?;
+        let gate = project(Projection::Gate, &self.gate, &x)?;
+        let up = project(Projection::Up, &self.up, &x)?;
         let activated = ops::swiglu(&gate, &up)?;
-        let result = ops::add(
-            &middle,
-            &self.down.forward(&activated, lora(Projection::Down))?,
-        )?;
+        let x = Input::new(&activated, context.arithmetic)?;
+        let result = ops::add(&middle, &project(Projection::Down, &self.down, &x)?)?;
         if let Some(slot) = tape {
             let unnormed = self.head_norms.is_some().then_some((q_raw, k_raw));
             *slot = Some(BlockTape {
@@ -546,6 +592,7 @@ impl Block {
                 gate,
                 up,
                 activated,
+                low,
             });
         }
         Ok(result)
@@ -560,25 +607,21 @@ impl Block {
         pass: &mut Pass<'_>,
     ) -> Result<Tensor> {
         let eps = context.config.rms_norm_eps;
-        let layer = context.layer;
-        let dactivated = pass.linear(layer, Projection::Down, &self.down, &tape.activated, dy)?;
+        let low = &tape.low;
+        let down = [(Projection::Down, &self.down, dy)];
+        let dactivated = pass.linears(context, &tape.activated, &down, low)?;
         let (dgate, dup) = ops::swiglu_backward(&tape.gate, &tape.up, &dactivated)?;
-        let x = &tape.normed_middle;
-        let dnormed = ops::add(
-            &pass.linear(layer, Projection::Gate, &self.gate, x, &dgate)?,
-            &pass.linear(layer, Projection::Up, &self.up, x, &dup)?,
-        )?;
+        let readers = [
+            (Projection::Gate, &self.gate, &dgate),
+            (Projection::Up, &self.up, &dup),
+        ];
+        let dnormed = pass.linears(context, &tape.normed_middle, &readers, low)?;
         let name = context.name("post_attention_layernorm");
         let dmiddle = pass.norm(name, &tape.middle, &self.post_norm, eps, &dnormed)?;
         let dmiddle = ops::add(dy, &dmiddle)?;
 
-        let dattended = pass.linear(
-            layer,
-            Projection::Output,
-            &self.output,
-            &tape.attended,
-            &dmiddle,
-        )?;
+        let output = [(Projection::Output, &self.output, &dmiddle)];
+        let dattended = pass.linears(context, &tape.attended, &output, low)?;
         let BlockTape {
             q, k, v, attended, ..
         } = tape;
@@ -596,16 +639,12 @@ impl Block {
             dq = through("self_attn.q_norm", q_raw, q_norm, &dq)?.reshape(q_raw.dims2()?)?;
             dk = through("self_attn.k_norm", k_raw, k_norm, &dk)?.reshape(k_raw.dims2()?)?;
         }
-        let x = &tape.normed;
-        let dnormed = pass.linear(layer, Projection::Query, &self.query, x, &dq)?;
-        let dnormed = ops::add(
-            &dnormed,
-            &pass.linear(layer, Projection::Key, &self.key, x, &dk)?,
-        )?;
-        let dnormed = ops::add(
-            &dnormed,
-            &pass.linear(layer, Projection::Value, &self.value, x, &dv)?,
-        )?;
+        let readers = [
+            (Projection::Query, &self.query, &dq),
+            (Projection::Key, &self.key, &dk),
+            (Projection::Value, &self.value, &dv),
+        ];
+        let dnormed = pass.linears(context, &tape.normed, &readers, low)?;
         let name = context.name("input_layernorm");
         let dinput = pass.norm(name, &tape.input, &self.input_norm, eps, &dnormed)?;
         ops::add(&dmiddle, &dinput)

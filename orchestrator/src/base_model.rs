@@ -86,6 +86,7 @@ impl BaseModel {
             DeviceKind::Cuda if !is_local => (cuda()?, DType::BF16),
             _ => (Device::Cpu, DType::F32),
         };
+        let arithmetic = loaded.config.model.arithmetic.resolve()?;
         let mut checkpoint = Checkpoint::load(path, dtype, &device)?;
         let metadata = checkpoint.metadata.take();
         let (tokenizer, template) = match &metadata {
@@ -116,7 +117,7 @@ impl BaseModel {
         Ok(Self {
             id: format!("{name}@{}", &hash[..12]),
             variables,
-            model: Arc::new(Transformer::new(checkpoint)?),
+            model: Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?),
             tokenizer: Arc::new(tokenizer),
             template,
             stop_tokens,

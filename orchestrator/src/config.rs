@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainer::{AdamWOptions, Schedule, TrainOptions};
 
+use crate::arithmetic::ArithmeticKind;
 use crate::builtin;
 
 /// Why a configuration can't be used.
@@ -115,6 +116,9 @@ fn two() -> u32 {
 pub struct ModelSource {
     /// A `.gguf` file, a Hugging Face directory, or a known name (`SmolLM2-135M-Instruct`).
     pub path: String,
+    /// What matrix products on the CPU are computed in, for rollouts and for training.
+    #[serde(default)]
+    pub arithmetic: ArithmeticKind,
 }
 
 /// Who answers during rollouts.

@@ -42,6 +42,9 @@ pub enum RunError {
         /// Whether it is a known model that `scripts/fetch-model` fetches.
         is_known: bool,
     },
+    /// The processor can't compute in what `model.arithmetic` says.
+    #[error("model.arithmetic: {0}")]
+    Arithmetic(#[from] crate::arithmetic::NoTileUnit),
     /// A known model's file is not the published one.
     #[error("{path} is damaged: its hash is not that of {name}")]
     DamagedModel {
@@ -186,6 +189,7 @@ impl RunError {
             | Self::NoKey { .. }
             | Self::Server { .. }
             | Self::NoCuda
+            | Self::Arithmetic(_)
             | Self::Infrastructure { .. }
             | Self::Sandbox(_)
             | Self::Policy(_) => 3,

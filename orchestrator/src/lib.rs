@@ -11,6 +11,7 @@
 //!
 //! The library prints nothing; [`cli`] is the binary.
 
+pub mod arithmetic;
 pub mod base_model;
 pub mod builtin;
 pub mod cli;

@@ -3,7 +3,9 @@
 
 mod aligned;
 pub mod gemm;
+mod lane_gemm;
 pub(crate) mod paged_attention;
 pub(crate) mod rows;
 pub(crate) mod simd;
+mod tile_gemm;
 pub(crate) mod tree_attention;

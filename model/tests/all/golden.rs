@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use model::adapter::Adapter;
+use model::kernels::gemm::Arithmetic;
 use model::transformer::{Gradients, Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use model::weights::{Checkpoint, TensorMap, load_safetensors};
@@ -77,7 +78,24 @@ fn relative_gap(ours: &Tensor, theirs: &Tensor) -> f64 {
     scalar((ours - theirs).and_then(|t| t.abs())) / scalar(theirs.abs()).max(1e-30)
 }
 
-fn compare(ours: &Gradients, theirs: &TensorMap, noise: f64, what: &str) {
+/// The arithmetics this machine has, but for plain bfloat16.
+fn precise() -> Vec<Arithmetic> {
+    if Arithmetic::SplitBf16.is_available() {
+        return vec![Arithmetic::F32, Arithmetic::SplitBf16];
+    }
+    println!("skipped: {:?} needs a tile unit", Arithmetic::SplitBf16);
+    vec![Arithmetic::F32]
+}
+
+/// Largest gap of a gradient, given PyTorch's own noise: f32 at most 20 times that, and 1e-4.
+fn bound(arithmetic: Arithmetic, noise: f64) -> f64 {
+    match arithmetic {
+        Arithmetic::F32 => (20.0 * noise).min(1e-4),
+        _ => 3e-4,
+    }
+}
+
+fn compare(ours: &Gradients, theirs: &TensorMap, bound: f64, what: &str) {
     let names = |m: &TensorMap| m.keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         ours.keys().cloned().collect::<Vec<_>>(),
@@ -86,125 +104,145 @@ fn compare(ours: &Gradients, theirs: &TensorMap, noise: f64, what: &str) {
     );
     for (name, gradient) in ours {
         let gap = relative_gap(gradient, &theirs[name]);
-        assert!(
-            gap <= (20.0 * noise).min(1e-4),
-            "{what} {name}: off by {gap:e}"
-        );
+        assert!(gap <= bound, "{what} {name}: off by {gap:e}");
     }
 }
 
 #[test]
 fn losses_and_gradients_equal_pytorchs() {
-    for directory in directories() {
-        let what = directory.display().to_string();
-        let load =
-            |name: &str| load_safetensors(&directory.join(name), &Device::Cpu).expect("file");
-        let golden: Golden = serde_json::from_slice(
-            &std::fs::read(directory.join("golden.json")).expect("golden.json"),
-        )
-        .expect("golden.json");
-        let checkpoint =
-            Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
-        let model = Transformer::new(checkpoint).expect("model");
-        let batch = batch(&load("batch.safetensors"));
-        let tree = TokenTree::new(&batch.sequences);
-        let targets = Targets::new(&tree, &batch.masks);
-        assert_eq!(targets.total_weight() as usize, golden.targets, "{what}");
-
-        let logits = model.tree_logits(&tree, None).expect("logits");
-        let log_p = candle_nn::ops::log_softmax(&logits, 1)
-            .expect("softmax")
-            .to_vec2::<f32>()
-            .expect("rows");
-        for (row, sequence) in batch.sequences.iter().enumerate() {
-            for at in 1..sequence.len() {
-                let before = tree.index_of(row, at - 1).expect("token");
-                let gap = log_p[before][sequence[at] as usize] - batch.logprobs[row][at];
-                assert!(
-                    gap.abs() < 1e-4,
-                    "{what} row {row} token {at}: off by {gap}"
-                );
-            }
+    for arithmetic in precise() {
+        for directory in directories() {
+            equals_pytorch(&directory, arithmetic);
         }
-
-        let (loss, gradients) = model
-            .loss_and_gradients(&tree, &targets, None, Trainable::Base)
-            .expect("pass");
-        assert!(
-            (loss - golden.loss).abs() < 1e-5 * golden.loss,
-            "{what}: {loss} {}",
-            golden.loss
-        );
-        compare(&gradients, &load("grads.safetensors"), golden.noise, &what);
-
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
-            .expect("adapter");
-        let (loss, gradients) = model
-            .loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)
-            .expect("pass");
-        let theirs = golden.adapter_loss;
-        assert!(
-            (loss - theirs).abs() < 1e-5 * theirs,
-            "{what}: {loss} {theirs}"
-        );
-        compare(
-            &gradients,
-            &load("adapter_grads.safetensors"),
-            golden.noise,
-            &what,
-        );
     }
+}
+
+fn equals_pytorch(directory: &Path, arithmetic: Arithmetic) {
+    let what = format!("{} {arithmetic:?}", directory.display());
+    let logit_bound = if arithmetic == Arithmetic::F32 {
+        1e-4
+    } else {
+        5e-4
+    };
+    let load = |name: &str| load_safetensors(&directory.join(name), &Device::Cpu).expect("file");
+    let golden: Golden =
+        serde_json::from_slice(&std::fs::read(directory.join("golden.json")).expect("golden.json"))
+            .expect("golden.json");
+    let checkpoint = Checkpoint::load(directory, DType::F32, &Device::Cpu).expect("checkpoint");
+    let model = Transformer::with_arithmetic(checkpoint, arithmetic).expect("model");
+    let batch = batch(&load("batch.safetensors"));
+    let tree = TokenTree::new(&batch.sequences);
+    let targets = Targets::new(&tree, &batch.masks);
+    assert_eq!(targets.total_weight() as usize, golden.targets, "{what}");
+
+    let logits = model.tree_logits(&tree, None).expect("logits");
+    let log_p = candle_nn::ops::log_softmax(&logits, 1)
+        .expect("softmax")
+        .to_vec2::<f32>()
+        .expect("rows");
+    for (row, sequence) in batch.sequences.iter().enumerate() {
+        for at in 1..sequence.len() {
+            let before = tree.index_of(row, at - 1).expect("token");
+            let gap = log_p[before][sequence[at] as usize] - batch.logprobs[row][at];
+            assert!(
+                gap.abs() < logit_bound,
+                "{what} row {row} token {at}: off by {gap}"
+            );
+        }
+    }
+
+    let (loss, gradients) = model
+        .loss_and_gradients(&tree, &targets, None, Trainable::Base)
+        .expect("pass");
+    assert!(
+        (loss - golden.loss).abs() < 1e-5 * golden.loss,
+        "{what}: {loss} {}",
+        golden.loss
+    );
+    compare(
+        &gradients,
+        &load("grads.safetensors"),
+        bound(arithmetic, golden.noise),
+        &what,
+    );
+
+    let adapter =
+        Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu).expect("adapter");
+    let (loss, gradients) = model
+        .loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)
+        .expect("pass");
+    let theirs = golden.adapter_loss;
+    assert!(
+        (loss - theirs).abs() < 1e-5 * theirs,
+        "{what}: {loss} {theirs}"
+    );
+    compare(
+        &gradients,
+        &load("adapter_grads.safetensors"),
+        bound(arithmetic, golden.noise),
+        &what,
+    );
 }
 
 #[test]
 fn a_shared_prefix_changes_neither_loss_nor_gradients() {
-    for directory in directories() {
-        let checkpoint =
-            Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("checkpoint");
-        let model = Transformer::new(checkpoint).expect("model");
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
-            .expect("adapter");
-        let prefix: Vec<u32> = (0..40).map(|i| 3 + i * 7 % 200).collect();
-        let sequences: Vec<Vec<u32>> = (0..5u32)
-            .map(|s| {
-                let own = (0..6 + s).map(|i| 3 + (i * 13 + s * 5) % 200);
-                let shared = if s < 3 { &prefix[..] } else { &prefix[..25] };
-                shared.iter().copied().chain(own).collect()
-            })
-            .collect();
-        let masks: Vec<Vec<bool>> = sequences
-            .iter()
-            .map(|s| (0..s.len()).map(|i| i > 20 && i % 3 != 0).collect())
-            .collect();
-        let run = |sequences: &[Vec<u32>], masks: &[Vec<bool>]| {
-            let tree = TokenTree::new(sequences);
-            let targets = Targets::new(&tree, masks);
-            let (loss, gradients) = model
-                .loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)
-                .expect("pass");
-            (loss, gradients, targets.total_weight())
-        };
-        let (loss, together, weight) = run(&sequences, &masks);
-        assert!(TokenTree::new(&sequences).len() < sequences.iter().map(Vec::len).sum());
-        let mut alone_loss = 0.0;
-        let mut alone: Gradients = Gradients::new();
-        for (sequence, mask) in sequences.iter().zip(&masks) {
-            let (part, gradients, count) =
-                run(std::slice::from_ref(sequence), std::slice::from_ref(mask));
-            alone_loss += part * count / weight;
-            for (name, gradient) in gradients {
-                let scaled = (gradient * (count / weight)).expect("scaled");
-                let sum = match alone.remove(&name) {
-                    Some(before) => (before + scaled).expect("sum"),
-                    None => scaled,
-                };
-                alone.insert(name, sum);
-            }
+    for arithmetic in precise() {
+        for directory in directories() {
+            shares_a_prefix_exactly(&directory, arithmetic);
         }
-        assert!((loss - alone_loss).abs() < 1e-5 * loss);
-        for (name, gradient) in &together {
-            let gap = relative_gap(gradient, &alone[name]);
-            assert!(gap < 1e-5, "{name}: off by {gap:e}");
+    }
+}
+
+fn shares_a_prefix_exactly(directory: &Path, arithmetic: Arithmetic) {
+    let bound = if arithmetic == Arithmetic::F32 {
+        1e-5
+    } else {
+        1e-4
+    };
+    let checkpoint = Checkpoint::load(directory, DType::F32, &Device::Cpu).expect("checkpoint");
+    let model = Transformer::with_arithmetic(checkpoint, arithmetic).expect("model");
+    let adapter =
+        Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu).expect("adapter");
+    let prefix: Vec<u32> = (0..40).map(|i| 3 + i * 7 % 200).collect();
+    let sequences: Vec<Vec<u32>> = (0..5u32)
+        .map(|s| {
+            let own = (0..6 + s).map(|i| 3 + (i * 13 + s * 5) % 200);
+            let shared = if s < 3 { &prefix[..] } else { &prefix[..25] };
+            shared.iter().copied().chain(own).collect()
+        })
+        .collect();
+    let masks: Vec<Vec<bool>> = sequences
+        .iter()
+        .map(|s| (0..s.len()).map(|i| i > 20 && i % 3 != 0).collect())
+        .collect();
+    let run = |sequences: &[Vec<u32>], masks: &[Vec<bool>]| {
+        let tree = TokenTree::new(sequences);
+        let targets = Targets::new(&tree, masks);
+        let (loss, gradients) = model
+            .loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)
+            .expect("pass");
+        (loss, gradients, targets.total_weight())
+    };
+    let (loss, together, weight) = run(&sequences, &masks);
+    assert!(TokenTree::new(&sequences).len() < sequences.iter().map(Vec::len).sum());
+    let mut alone_loss = 0.0;
+    let mut alone: Gradients = Gradients::new();
+    for (sequence, mask) in sequences.iter().zip(&masks) {
+        let (part, gradients, count) =
+            run(std::slice::from_ref(sequence), std::slice::from_ref(mask));
+        alone_loss += part * count / weight;
+        for (name, gradient) in gradients {
+            let scaled = (gradient * (count / weight)).expect("scaled");
+            let sum = match alone.remove(&name) {
+                Some(before) => (before + scaled).expect("sum"),
+                None => scaled,
+            };
+            alone.insert(name, sum);
         }
+    }
+    assert!((loss - alone_loss).abs() < 1e-5 * loss);
+    for (name, gradient) in &together {
+        let gap = relative_gap(gradient, &alone[name]);
+        assert!(gap < bound, "{name}: off by {gap:e}");
     }
 }

@@ -1,0 +1,530 @@
+//! Matrix product on the processor's tile unit (Intel AMX), in bfloat16 with f32 sums.
+//!
+//! A float is stored as one bfloat16 (8 significant bits), or as the sum of two, `high + low`
+//! (16 bits). With two parts the product is `a_high·w_high + a_high·w_low + a_low·w_high`, wrong by
+//! some 2⁻¹⁶ of each term: between bfloat16 and f32, at three instructions instead of one. Every
+//! output element is one chain of additions over k, whatever the batch, as in the f32 kernel.
+//!
+//! Both operands are stored as tiles of 16 rows of 64 bytes, the order in which they are read:
+//! inputs `[m / 32][k / 32][part][2][16 rows][32]`, weights `[n / 32][k / 32][part][2]` of sixteen
+//! pairs of k times sixteen columns. What a shape leaves over is zero.
+
+#![expect(
+    unsafe_code,
+    reason = "tile instructions have no safe form; disjoint output blocks across threads"
+)]
+
+use std::sync::LazyLock;
+
+use rayon::prelude::*;
+
+/// Rows and columns of one block of output: two tiles each way.
+pub(super) const BLOCK: usize = 32;
+/// Values of k in one tile.
+const DEPTH: usize = 32;
+/// Values of one tile.
+const TILE: usize = 512;
+/// Row blocks whose inputs should stay in the second-level cache while panels stream past.
+const UNIT_ROWS: usize = 4;
+/// Panels of one unit of parallel work.
+const UNIT_PANELS: usize = 4;
+
+/// Whether this processor has the unit and the system lets us use it.
+pub(super) fn is_available() -> bool {
+    static AVAILABLE: LazyLock<bool> = LazyLock::new(unit::request);
+    *AVAILABLE
+}
+
+/// One cache line of bfloat16 values.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u16; DEPTH]);
+
+/// A matrix of tiles in `parts` parts.
+#[derive(Clone)]
+pub(super) struct Tiles {
+    lines: Vec<Line>,
+    /// Blocks of 32 rows (inputs) or panels of 32 columns (weights).
+    blocks: usize,
+    /// Tiles along k.
+    depth: usize,
+    parts: usize,
+}
+
+impl Tiles {
+    /// Lines of one block: both tiles of every part over all of k.
+    fn block_lines(&self) -> usize {
+        self.depth * self.parts * 2 * (TILE / DEPTH)
+    }
+
+    /// Store `count` vectors of length `k`, `row(i, out)` writing vector i's values.
+    fn build(
+        count: usize,
+        k: usize,
+        parts: usize,
+        is_paired: bool,
+        row: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        let (blocks, depth) = (count.div_ceil(BLOCK), k.div_ceil(DEPTH));
+        let mut tiles = Self {
+            lines: vec![Line([0; DEPTH]); blocks * depth * parts * 2 * (TILE / DEPTH)],
+            blocks,
+            depth,
+            parts,
+        };
+        let size = tiles.block_lines();
+        if size == 0 {
+            return tiles;
+        }
+        let fill = |(block, lines): (usize, &mut [Line])| {
+            let mut values = vec![0.0f32; depth * DEPTH];
+            for at in 0..BLOCK.min(count - block * BLOCK) {
+                row(block * BLOCK + at, &mut values[..k]);
+                let (tile, line) = (at / 16, at % 16);
+                for (position, values) in values.chunks_exact(DEPTH).enumerate() {
+                    let first = position * parts * 2;
+                    let (mut high, mut low) = ([0; DEPTH], [0; DEPTH]);
+                    split(values, &mut high, &mut low);
+                    for (part, values) in [high, low].iter().enumerate().take(parts) {
+                        let base = (first + part * 2 + tile) * (TILE / DEPTH);
+                        if is_paired {
+                            for (pair, value) in values.chunks_exact(2).enumerate() {
+                                lines[base + pair].0[2 * line..2 * line + 2].copy_from_slice(value);
+                            }
+                        } else {
+                            lines[base + line].0 = *values;
+                        }
+                    }
+                }
+            }
+        };
+        if count * k < 1 << 13 {
+            tiles
+                .lines
+                .chunks_exact_mut(size)
+                .enumerate()
+                .for_each(fill);
+        } else {
+            tiles
+                .lines
+                .par_chunks_exact_mut(size)
+                .enumerate()
+                .for_each(fill);
+        }
+        tiles
+    }
+
+    /// Rows `a[m, k]` to multiply.
+    pub(super) fn inputs(a: &[f32], m: usize, k: usize, parts: usize) -> Self {
+        Self::build(m, k, parts, false, |row, out| {
+            out.copy_from_slice(&a[row * k..(row + 1) * k]);
+        })
+    }
+
+    /// A weight of `n` output features, `row(i, out)` writing feature i's `k` values.
+    pub(super) fn weights(
+        n: usize,
+        k: usize,
+        parts: usize,
+        row: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        Self::build(n, k, parts, true, row)
+    }
+
+    /// A stored weight, as the sum of its parts.
+    pub(super) fn weight_at(&self, row: usize, column: usize) -> f32 {
+        let (block, at) = (row / BLOCK, row % BLOCK);
+        let (position, inside) = (column / DEPTH, column % DEPTH);
+        (0..self.parts)
+            .map(|part| {
+                let tile = (position * self.parts + part) * 2 + at / 16;
+                let line = block * self.block_lines() + tile * (TILE / DEPTH) + inside / 2;
+                let bits = self.lines[line].0[2 * (at % 16) + inside % 2];
+                f32::from_bits(u32::from(bits) << 16)
+            })
+            .sum()
+    }
+}
+
+/// The nearest bfloat16 of each value, ties to even, and the nearest of what is left.
+fn split(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        fn wide(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
+            split_kernel(values, high, low);
+        }
+        if std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("avx512vl")
+        {
+            // SAFETY: the features were just detected.
+            return unsafe { wide(values, high, low) };
+        }
+    }
+    split_kernel(values, high, low);
+}
+
+#[inline(always)]
+fn split_kernel(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
+    for ((value, high), low) in values.iter().zip(high).zip(low) {
+        *high = rounded(*value);
+        let rest = *value - f32::from_bits(u32::from(*high) << 16);
+        // An overflow to infinity leaves no meaningful rest.
+        *low = if rest.is_finite() { rounded(rest) } else { 0 };
+    }
+}
+
+#[inline(always)]
+fn rounded(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let up = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    // Rounding must not carry a NaN's payload into infinity.
+    let kept = bits >> 16 | 0x40;
+    (if value.is_nan() { kept } else { up }) as u16
+}
+
+/// Base pointer of the output, shared by threads that write disjoint blocks.
+struct Output(*mut f32);
+// SAFETY: units write disjoint blocks and the borrow outlives them all.
+unsafe impl Sync for Output {}
+
+/// `out[m, n] (+)= Σ input · weightᵀ` over the terms; all of one number of parts.
+///
+/// # Panics
+/// If the terms do not fit each other or the output, or the unit is not available.
+pub(super) fn sum_of_products(
+    terms: &[(&Tiles, &Tiles)],
+    out: &mut [f32],
+    (m, n): (usize, usize),
+    accumulate: bool,
+) {
+    assert!(is_available(), "no tile unit");
+    assert_eq!(out.len(), m * n, "output of {m} × {n}");
+    let (rows, panels) = (m.div_ceil(BLOCK), n.div_ceil(BLOCK));
+    for (input, weight) in terms {
+        assert_eq!((input.blocks, weight.blocks), (rows, panels), "blocks");
+        assert_eq!(
+            (input.depth, input.parts),
+            (weight.depth, weight.parts),
+            "tiles along k"
+        );
+        assert!(input.depth > 0, "an empty product");
+    }
+    let (groups, bands) = (panels.div_ceil(UNIT_PANELS), rows.div_ceil(UNIT_ROWS));
+    let target = Output(out.as_mut_ptr());
+    let run = |index: usize| {
+        // Neighbouring units share the panels, which are the larger operand in decoding.
+        let (group, band) = (index / bands, index % bands);
+        let target = &target;
+        // SAFETY: the unit is available; blocks of different units do not overlap and lie inside
+        // the output, whose size was checked.
+        unsafe {
+            unit::configure();
+            for panel in group * UNIT_PANELS..panels.min((group + 1) * UNIT_PANELS) {
+                for row in band * UNIT_ROWS..rows.min((band + 1) * UNIT_ROWS) {
+                    block(terms, target.0, (m, n), (row, panel), accumulate);
+                }
+            }
+            unit::release();
+        }
+    };
+    if groups * bands == 1 {
+        run(0);
+    } else {
+        (0..groups * bands).into_par_iter().for_each(run);
+    }
+}
+
+/// One block of output.
+unsafe fn block(
+    terms: &[(&Tiles, &Tiles)],
+    out: *mut f32,
+    (m, n): (usize, usize),
+    (row, panel): (usize, usize),
+    accumulate: bool,
+) {
+    let (height, width) = (BLOCK.min(m - row * BLOCK), BLOCK.min(n - panel * BLOCK));
+    // SAFETY: the block begins inside the output.
+    let corner = unsafe { out.add(row * BLOCK * n + panel * BLOCK) };
+    let is_whole = height == BLOCK && width == BLOCK;
+    let mut edge = [0.0f32; BLOCK * BLOCK];
+    let (target, stride) = if is_whole {
+        (corner, n)
+    } else {
+        if accumulate {
+            for y in 0..height {
+                // SAFETY: row y of the block has `width` floats in the output.
+                let from = unsafe { std::slice::from_raw_parts(corner.add(y * n), width) };
+                edge[y * BLOCK..y * BLOCK + width].copy_from_slice(from);
+            }
+        }
+        (edge.as_mut_ptr(), BLOCK)
+    };
+    for (index, (input, weight)) in terms.iter().enumerate() {
+        let product = unit::Product {
+            input: input.lines[row * input.block_lines()..].as_ptr().cast(),
+            weight: weight.lines[panel * weight.block_lines()..].as_ptr().cast(),
+            depth: input.depth,
+            out: target,
+            stride: stride * size_of::<f32>(),
+            is_fresh: index == 0 && !accumulate,
+            is_low: height <= 16,
+        };
+        // SAFETY: both operands have `depth` times `parts` pairs of tiles from there on, and the
+        // target 32 rows of 32 floats.
+        unsafe {
+            if input.parts == 1 {
+                product.run_one_part();
+            } else {
+                product.run_two_parts();
+            }
+        }
+    }
+    if !is_whole {
+        for y in 0..height {
+            // SAFETY: row y of the block has `width` floats in the output, which only this unit
+            // touches.
+            let to = unsafe { std::slice::from_raw_parts_mut(corner.add(y * n), width) };
+            to.copy_from_slice(&edge[y * BLOCK..y * BLOCK + width]);
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod unit {
+    use std::arch::asm;
+    use std::arch::x86_64::__cpuid_count;
+
+    /// Ask the system for the tile registers (Linux hands them out on request only).
+    pub(super) fn request() -> bool {
+        const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
+        const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+        let leaf = __cpuid_count(7, 0);
+        let has_unit = leaf.edx >> 24 & 1 == 1 && leaf.edx >> 22 & 1 == 1;
+        // SAFETY: asking for a processor feature has no other effect; an error is an answer.
+        has_unit
+            && unsafe {
+                libc::syscall(
+                    libc::SYS_arch_prctl,
+                    ARCH_REQ_XCOMP_PERM,
+                    XFEATURE_XTILEDATA,
+                ) == 0
+            }
+    }
+
+    #[repr(C, align(64))]
+    struct Config {
+        palette: u8,
+        start_row: u8,
+        reserved: [u8; 14],
+        row_bytes: [u16; 16],
+        rows: [u8; 16],
+    }
+
+    /// All eight tiles sixteen rows of 64 bytes.
+    static CONFIG: Config = Config {
+        palette: 1,
+        start_row: 0,
+        reserved: [0; 14],
+        row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+        rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+    };
+
+    /// Set this thread's tiles up.
+    ///
+    /// # Safety
+    /// [`request`] said yes.
+    pub(super) unsafe fn configure() {
+        // SAFETY: the compiler itself never uses tiles, so their set-up is ours.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly)) };
+    }
+
+    /// Give the tiles back, so that switching threads need not save them.
+    ///
+    /// # Safety
+    /// [`request`] said yes.
+    pub(super) unsafe fn release() {
+        // SAFETY: no tile holds anything that is still needed.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+
+    /// One block of output and its operands.
+    pub(super) struct Product {
+        pub(super) input: *const u8,
+        pub(super) weight: *const u8,
+        pub(super) depth: usize,
+        pub(super) out: *mut f32,
+        /// Bytes between rows of the output.
+        pub(super) stride: usize,
+        /// Whether sums start at zero rather than at what the output holds.
+        pub(super) is_fresh: bool,
+        /// Whether only the first sixteen rows hold anything.
+        pub(super) is_low: bool,
+    }
+
+    /// Tile code: begin the sums, loop over k with `$body`, store the sums.
+    macro_rules! tile_loop {
+        ($self:ident, $step:literal, [$($body:literal),* $(,)?], $half:ident) => {
+            // SAFETY: the caller gives operands and an output of the right size and a configured
+            // unit; every register the code writes is declared.
+            unsafe {
+                asm!(
+                    "test {fresh:l}, {fresh:l}",
+                    "jnz 2f",
+                    "tileloadd tmm0, [{out} + {stride}]",
+                    "tileloadd tmm1, [{out} + {stride} + 64]",
+                    tile_loop!(@low $half "tileloadd tmm2, [{bottom} + {stride}]"),
+                    tile_loop!(@low $half "tileloadd tmm3, [{bottom} + {stride} + 64]"),
+                    "jmp 3f",
+                    "2:",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    tile_loop!(@low $half "tilezero tmm2"),
+                    tile_loop!(@low $half "tilezero tmm3"),
+                    "3:",
+                    $($body,)*
+                    concat!("add {a}, ", $step),
+                    concat!("add {b}, ", $step),
+                    "dec {count}",
+                    "jnz 3b",
+                    "tilestored [{out} + {stride}], tmm0",
+                    "tilestored [{out} + {stride} + 64], tmm1",
+                    tile_loop!(@low $half "tilestored [{bottom} + {stride}], tmm2"),
+                    tile_loop!(@low $half "tilestored [{bottom} + {stride} + 64], tmm3"),
+                    a = inout(reg) $self.input => _,
+                    b = inout(reg) $self.weight => _,
+                    count = inout(reg) $self.depth => _,
+                    out = in(reg) $self.out,
+                    bottom = in(reg) $self.out.cast::<u8>().wrapping_add(16 * $self.stride),
+                    stride = in(reg) $self.stride,
+                    line = in(reg) 64usize,
+                    fresh = in(reg) usize::from($self.is_fresh),
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        };
+        (@low whole $code:literal) => { $code };
+        (@low half $code:literal) => { "/* {bottom} */" };
+    }
+
+    impl Product {
+        /// Bfloat16 operands.
+        ///
+        /// # Safety
+        /// The tiles are configured, and operands and output are as large as the fields say.
+        pub(super) unsafe fn run_one_part(&self) {
+            if self.is_low {
+                tile_loop!(
+                    self,
+                    "2048",
+                    [
+                        "tileloadd tmm4, [{a} + {line}]",
+                        "tileloadd tmm6, [{b} + {line}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tileloadd tmm7, [{b} + {line} + 1024]",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                    ],
+                    half
+                );
+            } else {
+                tile_loop!(
+                    self,
+                    "2048",
+                    [
+                        "tileloadd tmm4, [{a} + {line}]",
+                        "tileloadd tmm6, [{b} + {line}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tileloadd tmm7, [{b} + {line} + 1024]",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{a} + {line} + 1024]",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                    ],
+                    whole
+                );
+            }
+        }
+
+        /// Operands of two parts each.
+        ///
+        /// # Safety
+        /// As for [`Self::run_one_part`].
+        pub(super) unsafe fn run_two_parts(&self) {
+            if self.is_low {
+                tile_loop!(
+                    self,
+                    "4096",
+                    [
+                        "tileloadd tmm4, [{a} + {line}]",
+                        "tileloadd tmm6, [{b} + {line}]",
+                        "tileloadd tmm7, [{b} + {line} + 1024]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{a} + {line} + 2048]",
+                        "tdpbf16ps tmm0, tmm5, tmm6",
+                        "tdpbf16ps tmm1, tmm5, tmm7",
+                        "tileloadd tmm6, [{b} + {line} + 2048]",
+                        "tileloadd tmm7, [{b} + {line} + 3072]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                    ],
+                    half
+                );
+            } else {
+                tile_loop!(
+                    self,
+                    "4096",
+                    [
+                        "tileloadd tmm4, [{a} + {line}]",
+                        "tileloadd tmm6, [{b} + {line}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tileloadd tmm7, [{b} + {line} + 1024]",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{a} + {line} + 1024]",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                        "tileloadd tmm4, [{a} + {line} + 2048]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{a} + {line} + 3072]",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                        "tileloadd tmm6, [{b} + {line} + 2048]",
+                        "tileloadd tmm4, [{a} + {line}]",
+                        "tdpbf16ps tmm0, tmm4, tmm6",
+                        "tileloadd tmm7, [{b} + {line} + 3072]",
+                        "tdpbf16ps tmm1, tmm4, tmm7",
+                        "tileloadd tmm5, [{a} + {line} + 1024]",
+                        "tdpbf16ps tmm2, tmm5, tmm6",
+                        "tdpbf16ps tmm3, tmm5, tmm7",
+                    ],
+                    whole
+                );
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod unit {
+    pub(super) fn request() -> bool {
+        false
+    }
+    pub(super) unsafe fn configure() {}
+    pub(super) unsafe fn release() {}
+    pub(super) struct Product {
+        pub(super) input: *const u8,
+        pub(super) weight: *const u8,
+        pub(super) depth: usize,
+        pub(super) out: *mut f32,
+        pub(super) stride: usize,
+        pub(super) is_fresh: bool,
+        pub(super) is_low: bool,
+    }
+    impl Product {
+        pub(super) unsafe fn run_one_part(&self) {}
+        pub(super) unsafe fn run_two_parts(&self) {}
+    }
+}

@@ -1,0 +1,64 @@
+//! What the CPU multiplies matrices in: a configuration's choice and this machine's answer.
+
+use model::kernels::gemm::Arithmetic;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What matrix products on the CPU are computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArithmeticKind {
+    /// `bf16` where the processor has a tile unit (Intel AMX), else `f32`.
+    #[default]
+    Auto,
+    /// f32 throughout.
+    F32,
+    /// Operands as sums of two bfloat16, f32 sums; needs a tile unit.
+    SplitBf16,
+    /// Operands rounded to bfloat16, f32 sums; needs a tile unit. Weights that are trained, their
+    /// gradients and the optimizer stay f32.
+    Bf16,
+}
+
+impl ArithmeticKind {
+    /// What this machine computes in.
+    ///
+    /// # Errors
+    /// When it has no tile unit for what was asked.
+    pub fn resolve(self) -> Result<Arithmetic, NoTileUnit> {
+        let wanted = match self {
+            Self::Auto => return Ok(Arithmetic::fastest()),
+            Self::F32 => Arithmetic::F32,
+            Self::SplitBf16 => Arithmetic::SplitBf16,
+            Self::Bf16 => Arithmetic::Bf16,
+        };
+        if wanted.is_available() {
+            Ok(wanted)
+        } else {
+            Err(NoTileUnit)
+        }
+    }
+}
+
+/// The asked-for arithmetic is not available.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "this processor has no tile unit (Intel AMX), or the system withholds it; set model.arithmetic to auto or f32"
+)]
+pub struct NoTileUnit;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_and_f32_work_everywhere() {
+        assert_eq!(ArithmeticKind::F32.resolve().expect("f32"), Arithmetic::F32);
+        let found = ArithmeticKind::Auto.resolve().expect("auto");
+        assert_eq!(found == Arithmetic::Bf16, Arithmetic::Bf16.is_available());
+        assert_eq!(
+            ArithmeticKind::SplitBf16.resolve().is_ok(),
+            Arithmetic::SplitBf16.is_available()
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! Speed, memory and losses of LoRA fine-tuning over chat rows, one JSON line:
+//! `sft_rate MODEL.gguf ROWS.jsonl [--batch N] [--steps N] [--rank N] [--alpha N] [--lr X] [--adapter DIR]
+//! [--arithmetic f32|split_bf16|bf16]`.
+//!
+//! Each line of the rows is `{"messages": [{"role", "content", "train"?}]}`; assistant messages count
+//! unless `train` is false. Batches go in file order, starting over at the end; the rate is constant,
+//! gradients are not clipped, weights do not decay. Times leave the first step out; `tokens_per_s`
+//! counts the rows' tokens, `computed_tokens` those left after shared prefixes are computed once.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use candle_core::{DType, Device};
+use model::adapter::{Adapter, AdapterConfig, Projection};
+use model::chat_template::ChatTemplate;
+use model::kernels::gemm::Arithmetic;
+use model::tokenizer::Tokenizer;
+use model::transformer::{Targets, Trainable, Transformer};
+use model::tree::TokenTree;
+use model::weights::Checkpoint;
+use serde_json::{Map, Value, json};
+use trainer::optimizer::{AdamW, AdamWOptions};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, weights, rows, options @ ..] = arguments.as_slice() else {
+        return Err("usage: sft_rate MODEL.gguf ROWS.jsonl [--batch N] [--steps N] …".into());
+    };
+    let option = |name: &str| {
+        let at = options.iter().position(|o| o == name)?;
+        options.get(at + 1).map(String::as_str)
+    };
+    let count = |name, default: usize| option(name).map_or(Ok(default), str::parse);
+    let (batch, steps) = (count("--batch", 4)?, count("--steps", 8)?);
+    let rate: f64 = option("--lr").map_or(Ok(1e-4), str::parse)?;
+    let config = AdapterConfig {
+        rank: count("--rank", 16)?,
+        alpha: count("--alpha", 32)?,
+        rank_stabilised: false,
+        targets: Projection::ALL.to_vec(),
+    };
+
+    let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
+    let metadata = checkpoint
+        .metadata
+        .as_ref()
+        .ok_or("a GGUF file is needed")?;
+    let tokenizer = Tokenizer::from_gguf(metadata)?;
+    let template = metadata
+        .get("tokenizer.chat_template")
+        .ok_or("no chat template")?;
+    let template = ChatTemplate::new(template.to_string()?)?;
+    let arithmetic = match option("--arithmetic") {
+        None => Arithmetic::precise(),
+        Some("f32") => Arithmetic::F32,
+        Some("split_bf16") => Arithmetic::SplitBf16,
+        Some("bf16") => Arithmetic::Bf16,
+        Some(other) => return Err(format!("no arithmetic {other}").into()),
+    };
+    let model = Transformer::with_arithmetic(checkpoint, arithmetic)?;
+    let rows = std::fs::read_to_string(rows)?
+        .lines()
+        .map(|line| encode(&tokenizer, &template, line))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let mut adapter = match option("--adapter") {
+        Some(directory) => Adapter::load(&PathBuf::from(directory), &model.config, &Device::Cpu)?,
+        None => Adapter::fresh(&model.config, config, 0, &Device::Cpu)?,
+    };
+    let constants = AdamWOptions {
+        weight_decay: 0.0,
+        ..AdamWOptions::default()
+    };
+    let mut optimizer = AdamW::new(constants, &adapter.tensors())?;
+
+    let (mut losses, mut seconds) = (Vec::new(), Vec::new());
+    let (mut tokens, mut computed, mut supervised) = (Vec::new(), Vec::new(), Vec::new());
+    for step in 0..steps {
+        let start = Instant::now();
+        let batch: Vec<&(Vec<u32>, Vec<bool>)> = (0..batch)
+            .map(|index| &rows[(step * batch + index) % rows.len()])
+            .collect();
+        let sequences: Vec<&[u32]> = batch.iter().map(|row| row.0.as_slice()).collect();
+        let masks: Vec<Vec<bool>> = batch.iter().map(|row| row.1.clone()).collect();
+        let tree = TokenTree::new(&sequences);
+        let targets = Targets::new(&tree, &masks);
+        let (loss, gradients) =
+            model.loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)?;
+        let mut parameters = adapter.tensors();
+        optimizer.update(&mut parameters, &gradients, rate)?;
+        adapter = Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
+        losses.push(loss);
+        seconds.push(start.elapsed().as_secs_f64());
+        tokens.push(sequences.iter().map(|s| s.len()).sum::<usize>());
+        computed.push(tree.len());
+        supervised.push(targets.total_weight());
+    }
+    let wall: f64 = seconds.iter().skip(1).sum();
+    let rate_of = |counts: &[usize]| counts.iter().skip(1).sum::<usize>() as f64 / wall;
+    let result = json!({
+        "mode": "lora",
+        "arithmetic": format!("{arithmetic:?}"),
+        "tokens_per_s": rate_of(&tokens),
+        "computed_tokens_per_s": rate_of(&computed),
+        "supervised_tokens_per_s": supervised.iter().skip(1).sum::<f64>() / wall,
+        "wall_s": wall,
+        "step_s": seconds,
+        "losses": losses,
+        "tokens": tokens.iter().sum::<usize>(),
+        "computed_tokens": computed.iter().sum::<usize>(),
+        "peak_rss_mib": peak_rss_mib(),
+    });
+    #[expect(clippy::print_stdout, reason = "the example's result")]
+    {
+        println!("{result}");
+    }
+    Ok(())
+}
+
+/// Tokens of a conversation, and which of them count: assistant messages from the first token of
+/// their content to their end-of-turn token.
+fn encode(
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    line: &str,
+) -> Result<(Vec<u32>, Vec<bool>), Failure> {
+    let row: Value = serde_json::from_str(line)?;
+    let messages = row["messages"].as_array().ok_or("a row without messages")?;
+    let render =
+        |until: usize, is_open| template.render(&messages[..until], None, is_open, &Map::new());
+    let end_of_turn = tokenizer.eos_id().and_then(|id| tokenizer.token_text(id));
+    let end_of_turn = end_of_turn.ok_or("no end-of-turn token")?;
+    let mut spans = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        if message["role"] == "assistant" && message["train"] != false {
+            let (start, end) = (render(index, true)?.len(), render(index + 1, false)?);
+            let end = end.rfind(end_of_turn).ok_or("a turn without its end")? + end_of_turn.len();
+            spans.push(start..end);
+        }
+    }
+    let encoded = tokenizer.encode_with_ranges(&render(messages.len(), false)?)?;
+    let mask = encoded.mask(&spans);
+    Ok((encoded.ids, mask))
+}
+
+/// The largest resident memory so far, MiB, where the system tells.
+fn peak_rss_mib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024)
+}
