@@ -283,6 +283,9 @@ pub struct ModelLoopConfig {
     pub gather_tasks: usize,
     /// Rollouts of each.
     pub samples: u32,
+    /// Sampling temperature of these rollouts, the harness's own where left out. What a model
+    /// already says at temperature 0 teaches it little; verified answers it finds by sampling do.
+    pub temperature: Option<f64>,
     /// Fewer verified trajectories than this train nothing.
     pub min_trajectories: usize,
     /// Most trajectories of one problem.
@@ -297,6 +300,7 @@ impl Default for ModelLoopConfig {
             is_enabled: true,
             gather_tasks: 256,
             samples: 1,
+            temperature: None,
             min_trajectories: 8,
             max_per_task: 2,
             sft: SftConfig::default(),
@@ -510,6 +514,11 @@ impl Loaded {
                 "model_loop.sft.device",
                 "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy",
             );
+        }
+        if let Some(temperature) = self.config.model_loop.temperature
+            && !(0.0..=2.0).contains(&temperature)
+        {
+            return fail("model_loop.temperature", "must lie between 0 and 2");
         }
         let is_share = |v: f64| (0.0..=1.0).contains(&v);
         let is_rate = sft.learning_rate > 0.0 && sft.learning_rate < 1.0;

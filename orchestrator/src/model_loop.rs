@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use harness::Harness;
 use registry::{AdapterId, ModelId, PairingRecord, RunId};
 use rollout::policy::Policy;
 use rollout::task::Split;
@@ -102,7 +103,15 @@ impl Workshop {
             })
             .collect();
         let title = format!("round {round} · gather under {}", head.name());
-        self.roll(&title, policy, &head.harness, Split::Evolve, &trials)
+        let harness = match config.temperature {
+            None => Arc::clone(&head.harness),
+            Some(temperature) => {
+                let mut explorer = Harness::clone(&head.harness);
+                explorer.middleware.sampling.temperature = temperature;
+                Arc::new(explorer)
+            }
+        };
+        self.roll(&title, policy, &harness, Split::Evolve, &trials)
             .await
     }
 

@@ -162,8 +162,11 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         let gather = weights.gather_tasks.min(sizes.evolve) * weights.samples as usize;
         let sft = &weights.sft;
         lines.push("  model loop:".into());
+        let heat = weights
+            .temperature
+            .map_or_else(String::new, |t| format!(" at temperature {t}"));
         lines.push(format!(
-            "    gather     {gather} rollouts on evolve problems"
+            "    gather     {gather} rollouts on evolve problems{heat}"
         ));
         lines.push(format!(
             "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}",
