@@ -51,6 +51,7 @@ pub(crate) fn failed(seed: u64) -> Trajectory {
         answer: None,
         verdict: Verdict {
             correct: false,
+            undecided: false,
             rule: "none".to_owned(),
         },
         exit: ExitReason::NoAnswer,

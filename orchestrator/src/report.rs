@@ -138,6 +138,9 @@ pub struct EvaluateRow {
     pub exits: BTreeMap<String, u32>,
     /// Mean generated tokens of a rollout.
     pub mean_tokens: f64,
+    /// Answers that the verifier could not decide within its budget; they score nothing.
+    #[serde(default)]
+    pub undecided: u32,
 }
 
 /// Accepted and rejected.

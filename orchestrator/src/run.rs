@@ -296,8 +296,13 @@ impl Workshop {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let correct = trajectories.iter().filter(|t| t.verdict.correct).count();
         let rate = PassRate::of(count(correct), count(trajectories.len()));
+        let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
+        let note = match undecided {
+            0 => String::new(),
+            n => format!(", {n} undecided"),
+        };
         self.line(format!(
-            "{title}: {:.1}% [{:.1}, {:.1}] of {} problems under {}",
+            "{title}: {:.1}% [{:.1}, {:.1}] of {} problems under {}{note}",
             100.0 * rate.pass_at_1,
             100.0 * rate.ci95[0],
             100.0 * rate.ci95[1],
@@ -312,6 +317,7 @@ impl Workshop {
             rate,
             exits,
             mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
+            undecided: count(undecided),
         };
         let harness: HarnessId = head.harness.id();
         let key = self.key(

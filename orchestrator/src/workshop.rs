@@ -114,7 +114,10 @@ impl Workshop {
         let scratch = environment.scratch.clone();
         let sandbox = Sandbox::new(helper, environment.python.clone(), scratch).await?;
         let sandbox_level = sandbox.enforcement().level().to_owned();
-        let verifier = build(loaded.config.tasks.verifier);
+        let verifier = build(&loaded.config.tasks.verifier);
+        if let Some(warning) = unread_golds(&splits, verifier.as_ref()) {
+            observer.notice(Notice::Warning(warning));
+        }
         Ok(Self {
             loaded,
             splits,
@@ -341,4 +344,32 @@ fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Resu
         }
     }
     Ok(())
+}
+
+/// A warning about problems whose gold answer no answer can match.
+fn unread_golds(splits: &Splits, verifier: &dyn Verifier) -> Option<String> {
+    const NAMED: usize = 3;
+    let tasks = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
+    let unread: Vec<&str> = tasks
+        .filter(|task| !verifier.can_read(&task.answer))
+        .map(|task| task.id.as_str())
+        .collect();
+    let more = unread.len().saturating_sub(NAMED);
+    let names = unread
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    (!unread.is_empty()).then(|| {
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!(
+            "tasks.verifier can't read {} gold answers, which nothing will match: {names}{more}",
+            unread.len()
+        )
+    })
 }

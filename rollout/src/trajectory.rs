@@ -310,8 +310,11 @@ impl Usage {
 pub struct Verdict {
     /// Whether the answer is right.
     pub correct: bool,
-    /// How the answer was found: `boxed`, `answer_is`, `last_number`, `last_line`, `last_result` or
-    /// `none`. A suffix `+percent` says that a percent sign of the gold answer was passed over.
+    /// Whether the comparison ran out of its budget: not correct, and not known to be wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
+    /// How the answer was found: the name of an extraction rule, `last_result` or `none`. A suffix
+    /// says what the comparison passed over, such as `+percent`.
     pub rule: String,
 }
 

@@ -8,6 +8,7 @@ mod plan;
 mod progress;
 mod run;
 mod table;
+mod verify_answer;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ enum Command {
     Diff(inspect::DiffArgs),
     /// Make an earlier harness version current again, as a new version.
     Rollback(inspect::RollbackArgs),
+    /// Judge answers with a verifier, line by line.
+    VerifyAnswer(verify_answer::VerifyAnswerArgs),
     /// Check this machine: sandbox, Python, model.
     Doctor(doctor::DoctorArgs),
     /// Print the JSON Schema of the configuration or of a harness.
@@ -130,6 +133,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Show(args) => inspect::show(&root, args),
         Command::Diff(args) => inspect::diff(&root, args),
         Command::Rollback(args) => inspect::rollback(&root, args).await,
+        Command::VerifyAnswer(args) => verify_answer::verify_answer(&args),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Schema { of } => {
             let schema = match of {

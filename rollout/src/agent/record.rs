@@ -197,6 +197,7 @@ impl Record {
 fn no_answer() -> Verdict {
     Verdict {
         correct: false,
+        undecided: false,
         rule: "none".into(),
     }
 }

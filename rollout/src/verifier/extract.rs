@@ -62,34 +62,59 @@ enum Boxed<'a> {
     Nothing,
 }
 
+/// A box that has an end and a content.
+pub(super) struct BoxedText<'a> {
+    /// Where its command starts.
+    pub(super) start: usize,
+    /// Where what follows it starts.
+    pub(super) end: usize,
+    pub(super) content: &'a str,
+}
+
 /// The last box that has an end and a content.
 fn boxed(text: &str) -> Boxed<'_> {
-    const BOX: &str = "\\boxed{";
-    let mut last: Option<(usize, &str)> = None;
-    let mut is_alternative = false;
+    match boxes(text).as_slice() {
+        [] => Boxed::Nothing,
+        [.., before, last] if is_or(&text[before.end..last.start]) => Boxed::Ambiguous,
+        [.., last] => Boxed::Content(last.content),
+    }
+}
+
+/// All boxes that have an end and a content; of nested ones the outer.
+pub(super) fn boxes(text: &str) -> Vec<BoxedText<'_>> {
+    const BOX: &str = "\\boxed";
+    let mut boxes = Vec::new();
     let mut from = 0;
     while let Some(offset) = text[from..].find(BOX) {
         let start = from + offset;
-        let inside = start + BOX.len();
+        let rest = &text[start + BOX.len()..];
+        let inside = start + BOX.len() + (rest.len() - rest.trim_start().len()) + 1;
+        if !rest.trim_start().starts_with('{') {
+            from = start + BOX.len();
+            continue;
+        }
         let Some(length) = balanced(&text[inside..]) else {
             from = inside;
             continue;
         };
         let content = &text[inside..inside + length];
+        let end = inside + length + 1;
         if !content.trim().is_empty() {
-            if let Some((end, _)) = last {
-                let between = text[end..start].trim_matches(|c: char| !c.is_alphanumeric());
-                is_alternative = between.eq_ignore_ascii_case("or");
-            }
-            last = Some((inside + length + 1, content));
+            boxes.push(BoxedText {
+                start,
+                end,
+                content,
+            });
         }
-        from = inside + length;
+        from = end;
     }
-    match last {
-        Some(_) if is_alternative => Boxed::Ambiguous,
-        Some((_, content)) => Boxed::Content(content),
-        None => Boxed::Nothing,
-    }
+    boxes
+}
+
+/// Whether nothing but an "or" stands in a text.
+fn is_or(text: &str) -> bool {
+    let words = text.trim_matches(|c: char| !c.is_alphanumeric());
+    words.eq_ignore_ascii_case("or")
 }
 
 /// Length of the text up to the brace that closes the one before it.
@@ -122,7 +147,7 @@ fn statement(text: &str) -> Option<&str> {
 
 /// The number of a statement's first sentence; what follows the last `=` where there is one.
 /// `Some(None)` is an answer that offers alternatives.
-fn number_of_statement(statement: &str) -> Option<Option<String>> {
+pub(super) fn number_of_statement(statement: &str) -> Option<Option<String>> {
     let line = statement.lines().next()?;
     let sentence = line.split(". ").next().unwrap_or(line);
     let value = sentence.rsplit('=').next().unwrap_or(sentence);
@@ -135,17 +160,14 @@ fn number_of_statement(statement: &str) -> Option<Option<String>> {
 }
 
 /// Whether two numbers stand on either side of an "or".
-fn is_alternative(text: &str, tokens: &[Token]) -> bool {
-    tokens.windows(2).any(|pair| {
-        let between = &text[pair[0].range.end..pair[1].range.start];
-        between
-            .trim_matches(|c: char| !c.is_alphanumeric())
-            .eq_ignore_ascii_case("or")
-    })
+pub(super) fn is_alternative(text: &str, tokens: &[Token]) -> bool {
+    tokens
+        .windows(2)
+        .any(|pair| is_or(&text[pair[0].range.end..pair[1].range.start]))
 }
 
 /// The last line that isn't markup alone.
-fn last_line(text: &str) -> Option<&str> {
+pub(super) fn last_line(text: &str) -> Option<&str> {
     let mut lines = text.lines().rev().map(str::trim);
     lines.find(|line| line.contains(char::is_alphanumeric))
 }

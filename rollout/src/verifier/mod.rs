@@ -1,33 +1,39 @@
 //! What counts as the answer of a text, and whether it is right.
 //!
-//! Rules, the first that finds something: the last well-formed `\boxed{…}`; the last "answer is …"
-//! (also `answer:` and GSM8K's `####`); the last number of the last line. A text that offers
-//! alternatives, as in "203 or 204", has no answer. Reasoning in `<think>` is passed over.
-//!
-//! Policies of the number verifiers, the same everywhere: values are compared exactly, as
-//! rationals; a dollar sign, a unit and a percent sign of the answer are passed over; where the
-//! gold answer itself has a percent sign, `50\%`, the answers 50, 50% and 0.5 are right and the
-//! verdict's rule says so, but 0.5 is never 50 otherwise. What can't be read whole is wrong.
+//! A [`Verifier`] does both, and says how: [`ExtractionRule`] names the rule that found the
+//! answer, [`Allowance`] what the comparison passed over. There is one for each [`VerifierKind`].
+//! `docs/verifier.md` states every policy; they are the same for all kinds.
 
+mod command;
 mod digits;
+mod exact;
 mod extract;
+mod extract_math;
+mod math;
 mod number;
+mod numeric;
+mod symbolic;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::without_reasoning;
 use crate::trajectory::Verdict;
-use number::Number;
 
 /// How an answer was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExtractionRule {
+    /// `<answer>…</answer>`.
+    AnswerTag,
     /// `\boxed{…}`.
     Boxed,
     /// "answer is …".
     AnswerIs,
+    /// The text is the answer and nothing else.
+    Whole,
+    /// The formula with which the last line ends.
+    LastFormula,
     /// The last number of the last line.
     LastNumber,
     /// The last line, for texts.
@@ -38,8 +44,11 @@ impl ExtractionRule {
     /// The rule's name in [`Verdict::rule`].
     pub fn name(self) -> &'static str {
         match self {
+            ExtractionRule::AnswerTag => "answer_tag",
             ExtractionRule::Boxed => "boxed",
             ExtractionRule::AnswerIs => "answer_is",
+            ExtractionRule::Whole => "whole",
+            ExtractionRule::LastFormula => "last_formula",
             ExtractionRule::LastNumber => "last_number",
             ExtractionRule::LastLine => "last_line",
         }
@@ -47,7 +56,10 @@ impl ExtractionRule {
 
     /// Whether the text itself calls it the answer.
     pub fn is_explicit(self) -> bool {
-        matches!(self, ExtractionRule::Boxed | ExtractionRule::AnswerIs)
+        matches!(
+            self,
+            ExtractionRule::AnswerTag | ExtractionRule::Boxed | ExtractionRule::AnswerIs
+        )
     }
 }
 
@@ -66,54 +78,137 @@ pub trait Verifier: Send + Sync {
     fn extract(&self, text: &str) -> Option<Extracted>;
 
     /// Whether `answer`, as [`extract`](Self::extract) gives it, equals `gold`. `None` where `gold`
-    /// can't be read; `Some` carries whether a percent sign was passed over.
+    /// can't be read.
     fn compare(&self, gold: &str, answer: &str) -> Option<Comparison>;
 
     /// Judges a whole text.
-    fn verify(&self, gold: &str, text: &str) -> Verdict {
+    fn assess(&self, gold: &str, text: &str) -> Assessment {
         let Some(extracted) = self.extract(text) else {
-            return Verdict {
-                correct: false,
+            return Assessment {
+                outcome: None,
                 rule: "none".into(),
+                answer: None,
             };
         };
-        self.judge(gold, &extracted.answer, extracted.rule.name())
+        let comparison = self.compare(gold, &extracted.answer).unwrap_or_default();
+        Assessment {
+            outcome: Some(comparison.outcome),
+            rule: comparison.rule(extracted.rule.name()),
+            answer: Some(extracted.answer),
+        }
+    }
+
+    /// Judges a whole text, for a trajectory.
+    fn verify(&self, gold: &str, text: &str) -> Verdict {
+        let Assessment { outcome, rule, .. } = self.assess(gold, text);
+        verdict(outcome, rule)
     }
 
     /// Judges an answer that was found by the rule of this name.
     fn judge(&self, gold: &str, answer: &str, rule: &str) -> Verdict {
         let comparison = self.compare(gold, answer).unwrap_or_default();
-        let suffix = if comparison.passed_over_percent {
-            "+percent"
-        } else {
-            ""
-        };
-        Verdict {
-            correct: comparison.is_equal,
-            rule: format!("{rule}{suffix}"),
-        }
+        verdict(Some(comparison.outcome), comparison.rule(rule))
     }
 
     /// Whether a gold answer can be matched at all. A run checks its tasks with this before it
     /// starts.
     fn can_read(&self, gold: &str) -> bool {
         self.compare(gold, gold)
-            .is_some_and(|comparison| comparison.is_equal)
+            .is_some_and(|comparison| comparison.outcome == Outcome::Equal)
             && self.verify(gold, &format!("\\boxed{{{gold}}}")).correct
     }
+}
+
+fn verdict(outcome: Option<Outcome>, rule: String) -> Verdict {
+    Verdict {
+        correct: outcome == Some(Outcome::Equal),
+        undecided: outcome == Some(Outcome::Undecided),
+        rule,
+    }
+}
+
+/// What a verifier says of a whole text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assessment {
+    /// `None` for a text without an answer.
+    pub outcome: Option<Outcome>,
+    /// The extraction rule, with what the comparison passed over; `none` without an answer.
+    pub rule: String,
+    /// The answer that was found.
+    pub answer: Option<String>,
+}
+
+impl Assessment {
+    /// The outcome in one word: `equal`, `different`, `unreadable`, `undecided` or `no_answer`.
+    pub fn name(&self) -> &'static str {
+        match self.outcome {
+            Some(Outcome::Equal) => "equal",
+            Some(Outcome::Different) => "different",
+            Some(Outcome::Unreadable) => "unreadable",
+            Some(Outcome::Undecided) => "undecided",
+            None => "no_answer",
+        }
+    }
+}
+
+/// Whether an answer equals the gold answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// It does.
+    Equal,
+    /// It doesn't.
+    #[default]
+    Different,
+    /// The answer can't be read from beginning to end; it counts as wrong.
+    Unreadable,
+    /// Not known within the budget. Scores nothing, and is counted apart from wrong answers.
+    Undecided,
+}
+
+/// What a comparison passed over to find two answers equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowance {
+    /// A percent sign that only one side has.
+    Percent,
+    /// A unit that only one side has, or a word that is no unit of measurement.
+    Units,
+    /// The answer is a long decimal that rounds the exact value, or the other way round.
+    Rounding,
 }
 
 /// Outcome of [`Verifier::compare`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Whether the two are equal.
-    pub is_equal: bool,
-    /// Whether that took passing over the gold answer's percent sign.
-    pub passed_over_percent: bool,
+    pub outcome: Outcome,
+    /// What that took.
+    pub allowance: Option<Allowance>,
+}
+
+impl From<Outcome> for Comparison {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            allowance: None,
+        }
+    }
+}
+
+impl Comparison {
+    /// The rule with what was passed over, such as `boxed+percent`.
+    fn rule(self, rule: &str) -> String {
+        let suffix = match self.allowance {
+            None => "",
+            Some(Allowance::Percent) => "+percent",
+            Some(Allowance::Units) => "+units",
+            Some(Allowance::Rounding) => "+rounding",
+        };
+        format!("{rule}{suffix}")
+    }
 }
 
 /// Kinds of verifier, as a configuration names them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum VerifierKind {
     /// Whole numbers; `42.0` and `042` are 42.
@@ -124,81 +219,42 @@ pub enum VerifierKind {
         /// Largest error relative to the gold answer. Two whole numbers must be equal.
         tolerance: f64,
     },
+    /// Expressions, sets, intervals, points, matrices, equations and words, compared by what they
+    /// say.
+    Math,
     /// The same text, but for blanks, dollar signs and a full stop.
     Exact,
+    /// A program of the user's that is given `{"gold": …, "pred": …}` on its standard input.
+    Command {
+        /// The program; looked up on `PATH` if it is a bare name.
+        program: PathBuf,
+        /// Its arguments.
+        #[serde(default)]
+        arguments: Vec<String>,
+        /// Wall time of one comparison in milliseconds, after which it is undecided.
+        #[serde(default = "command::default_timeout_ms")]
+        timeout_ms: u64,
+    },
 }
 
 /// The verifier of a kind.
-pub fn build(kind: VerifierKind) -> Arc<dyn Verifier> {
+pub fn build(kind: &VerifierKind) -> Arc<dyn Verifier> {
     match kind {
-        VerifierKind::Integer => Arc::new(NumberVerifier { tolerance: None }),
-        VerifierKind::Numeric { tolerance } => Arc::new(NumberVerifier {
-            tolerance: Some(tolerance),
+        VerifierKind::Integer => Arc::new(numeric::NumberVerifier { tolerance: None }),
+        VerifierKind::Numeric { tolerance } => Arc::new(numeric::NumberVerifier {
+            tolerance: Some(*tolerance),
         }),
-        VerifierKind::Exact => Arc::new(ExactVerifier),
-    }
-}
-
-/// Compares numbers: whole ones only without a tolerance.
-struct NumberVerifier {
-    tolerance: Option<f64>,
-}
-
-impl Verifier for NumberVerifier {
-    fn extract(&self, text: &str) -> Option<Extracted> {
-        extract::number_of(&without_reasoning(text))
-    }
-
-    fn compare(&self, gold: &str, answer: &str) -> Option<Comparison> {
-        let gold = Number::parse(gold)?;
-        if self.tolerance.is_none() && !gold.is_integer() {
-            return None;
-        }
-        let Some(answer) = Number::parse(answer) else {
-            return Some(Comparison::default());
-        };
-        let is_equal = |gold: &Number, answer: &Number| {
-            gold.equals(answer)
-                || self
-                    .tolerance
-                    .is_some_and(|tolerance| gold.is_near(answer, tolerance))
-        };
-        if is_equal(&gold, &answer) {
-            return Some(Comparison {
-                is_equal: true,
-                passed_over_percent: gold.is_percent() && !answer.is_percent(),
-            });
-        }
-        let is_share =
-            gold.is_percent() && !answer.is_percent() && is_equal(&gold.hundredth(), &answer);
-        Some(Comparison {
-            is_equal: is_share,
-            passed_over_percent: is_share,
-        })
-    }
-}
-
-/// Compares texts.
-struct ExactVerifier;
-
-impl ExactVerifier {
-    fn normalise(text: &str) -> String {
-        let text = text.trim().trim_matches('$').trim().trim_end_matches('.');
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    }
-}
-
-impl Verifier for ExactVerifier {
-    fn extract(&self, text: &str) -> Option<Extracted> {
-        extract::text_of(&without_reasoning(text))
-    }
-
-    fn compare(&self, gold: &str, answer: &str) -> Option<Comparison> {
-        let gold = Self::normalise(gold);
-        (!gold.is_empty()).then(|| Comparison {
-            is_equal: gold == Self::normalise(answer),
-            passed_over_percent: false,
-        })
+        VerifierKind::Math => Arc::new(symbolic::MathVerifier),
+        VerifierKind::Exact => Arc::new(exact::ExactVerifier),
+        VerifierKind::Command {
+            program,
+            arguments,
+            timeout_ms,
+        } => Arc::new(command::CommandVerifier::new(
+            program,
+            arguments,
+            std::time::Duration::from_millis(*timeout_ms),
+        )),
     }
 }
 

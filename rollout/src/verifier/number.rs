@@ -96,6 +96,10 @@ impl Number {
         gold.is_finite() && answer.is_finite() && (gold - answer).abs() <= tolerance * gold.abs()
     }
 
+    pub(super) fn is_above_one(&self) -> bool {
+        self.numerator.compare(&self.denominator) == Ordering::Greater
+    }
+
     /// The value of a percentage.
     pub(super) fn hundredth(&self) -> Number {
         Number {
@@ -176,8 +180,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut position = 0;
     let mut before = None;
     while let Some(c) = text[position..].chars().next() {
-        let is_inside =
-            before.is_some_and(|b: char| b.is_alphanumeric() || matches!(b, '_' | '^' | '.'));
+        let is_inside = before.is_some_and(|b: char| is_in_word(b) || matches!(b, '_' | '^' | '.'));
         let is_sign = matches!(c, '-' | '+' | '\u{2212}') && before != Some(')');
         let is_start = c.is_ascii_digit() || c == '.' || is_sign || c == '\\';
         let length = if is_inside || !is_start {
@@ -200,6 +203,12 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
         }
     }
     tokens
+}
+
+/// Whether a sign before a digit makes it part of a word. Scripts without spaces between words don't.
+fn is_in_word(c: char) -> bool {
+    c.is_alphanumeric()
+        && !matches!(c, '\u{2e80}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
 }
 
 /// Length of the number at the start of a text.

@@ -3,11 +3,11 @@
 use super::*;
 
 fn integer() -> Arc<dyn Verifier> {
-    build(VerifierKind::Integer)
+    build(&VerifierKind::Integer)
 }
 
 fn numeric() -> Arc<dyn Verifier> {
-    build(VerifierKind::Numeric { tolerance: 1e-6 })
+    build(&VerifierKind::Numeric { tolerance: 1e-6 })
 }
 
 fn found(text: &str) -> Option<(String, &'static str)> {
@@ -165,7 +165,7 @@ fn the_verdict_says_when_a_percent_sign_was_passed_over() {
 
 #[test]
 fn whole_numbers_need_no_tolerance_and_get_none() {
-    let loose = build(VerifierKind::Numeric { tolerance: 0.5 });
+    let loose = build(&VerifierKind::Numeric { tolerance: 0.5 });
     assert!(!loose.judge("10", "11", "").correct);
     assert!(loose.judge("10.5", "11", "").correct);
     assert!(
@@ -176,7 +176,7 @@ fn whole_numbers_need_no_tolerance_and_get_none() {
 
 #[test]
 fn exact_compares_texts() {
-    let exact = build(VerifierKind::Exact);
+    let exact = build(&VerifierKind::Exact);
     assert!(exact.verify("New  York", "The answer is New York.").correct);
     assert!(exact.verify("(3, 4)", "so \\boxed{(3, 4)}").correct);
     assert!(exact.verify("B", "I think\nB.").correct);

@@ -137,7 +137,7 @@ async fn a_real_model_acts_and_its_own_ids_are_continued() {
         harness: Arc::new(harness),
         policy: policy.clone(),
         sandbox: Arc::new(Always("57\n")),
-        verifier: verifier::build(VerifierKind::Integer),
+        verifier: verifier::build(&VerifierKind::Integer),
         budget: RolloutBudget {
             max_tokens: 400,
             wall: Duration::from_secs(300),

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
 mod agent;
+mod answers;
 mod golds;
 mod hooks;
 mod limits;

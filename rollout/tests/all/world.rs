@@ -203,7 +203,7 @@ impl Script {
             harness: Arc::new(self.harness),
             policy: Arc::clone(&policy) as Arc<dyn Policy>,
             sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: verifier::build(VerifierKind::Integer),
+            verifier: verifier::build(&VerifierKind::Integer),
             budget: self.budget,
             sandbox_level: "test".into(),
         };

@@ -1,0 +1,172 @@
+//! `coharness verify-answer`: a verifier alone, one answer a line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use rollout::verifier::{Outcome, Verifier, VerifierKind, build};
+use serde_json::{Value, json};
+
+use super::say;
+use crate::error::RunError;
+
+/// Relative error of `--kind numeric` where none is given.
+const TOLERANCE: f64 = 1e-6;
+/// Longest line that is read, in bytes.
+const MAX_LINE: usize = 16 << 20;
+
+/// Judge answers with a verifier.
+///
+/// Reads lines of {"gold": …, "pred": …}, where pred is an answer or a whole response, and answers each
+/// with a line {"equal": …, "verdict": …, "rule": …, "answer": …}. The verdict is equal, different,
+/// unreadable, undecided or `no_answer`; a line that can't be read is answered with the verdict error.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyAnswerArgs {
+    /// File of JSON lines; - is the standard input.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    jsonl: PathBuf,
+    /// How answers are compared.
+    #[arg(long, value_enum, default_value = "math")]
+    kind: Kind,
+    /// Largest error relative to the gold answer, for the kind numeric [default: 1e-6].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    tolerance: Option<f64>,
+    /// Program of the kind command: reads one such line, answers by exit code (0 equal, 1 different) or
+    /// with {"equal": …}.
+    #[arg(long, value_name = "PROGRAM", required_if_eq("kind", "command"))]
+    program: Option<PathBuf>,
+    /// An argument for the program; can be given several times.
+    #[arg(
+        long = "arg",
+        value_name = "ARG",
+        allow_hyphen_values = true,
+        requires = "program"
+    )]
+    arguments: Vec<String>,
+    /// Wall time of one run of the program.
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    timeout_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Expressions, sets, points, relations, words.
+    Math,
+    /// Decimals and fractions within a tolerance.
+    Numeric,
+    /// Whole numbers.
+    Integer,
+    /// Texts.
+    Exact,
+    /// A program of yours.
+    Command,
+}
+
+impl VerifyAnswerArgs {
+    fn kind(&self) -> VerifierKind {
+        match self.kind {
+            Kind::Math => VerifierKind::Math,
+            Kind::Numeric => VerifierKind::Numeric {
+                tolerance: self.tolerance.unwrap_or(TOLERANCE),
+            },
+            Kind::Integer => VerifierKind::Integer,
+            Kind::Exact => VerifierKind::Exact,
+            Kind::Command => VerifierKind::Command {
+                program: self.program.clone().unwrap_or_default(),
+                arguments: self.arguments.clone(),
+                timeout_ms: self.timeout_ms,
+            },
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("not a number from 0 to 1".into()),
+    }
+}
+
+pub(crate) fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, RunError> {
+    let verifier = build(&args.kind());
+    let tally = if args.jsonl == Path::new("-") {
+        judge(verifier.as_ref(), io::stdin().lock())
+    } else {
+        File::open(&args.jsonl).and_then(|file| judge(verifier.as_ref(), BufReader::new(file)))
+    };
+    let tally = tally.map_err(|source| RunError::Io {
+        path: args.jsonl.clone(),
+        source,
+    })?;
+    say(&format!(
+        "{} equal, {} not, {} undecided, {} lines that can't be read",
+        tally.equal, tally.not, tally.undecided, tally.errors
+    ));
+    Ok(ExitCode::from(if tally.errors > 0 { 2 } else { 0 }))
+}
+
+/// How many lines ended how.
+#[derive(Debug, Default)]
+struct Tally {
+    equal: u64,
+    not: u64,
+    undecided: u64,
+    errors: u64,
+}
+
+/// Answers every line as soon as it is read.
+fn judge(verifier: &dyn Verifier, mut input: impl BufRead) -> io::Result<Tally> {
+    let mut output = io::stdout().lock();
+    let mut tally = Tally::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(tally);
+        }
+        let reply = match question(&line) {
+            Ok((gold, text)) => reply(verifier, &gold, &text, &mut tally),
+            Err(reason) => {
+                tally.errors += 1;
+                json!({"equal": false, "verdict": "error", "rule": "none", "error": reason})
+            }
+        };
+        let written = writeln!(output, "{reply}").and_then(|()| output.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(tally),
+            other => other?,
+        }
+    }
+}
+
+fn reply(verifier: &dyn Verifier, gold: &str, text: &str, tally: &mut Tally) -> Value {
+    let assessment = verifier.assess(gold, text);
+    *match assessment.outcome {
+        Some(Outcome::Equal) => &mut tally.equal,
+        Some(Outcome::Undecided) => &mut tally.undecided,
+        _ => &mut tally.not,
+    } += 1;
+    json!({
+        "equal": assessment.outcome == Some(Outcome::Equal),
+        "verdict": assessment.name(),
+        "rule": assessment.rule,
+        "answer": assessment.answer,
+    })
+}
+
+/// The gold answer and the text to judge.
+fn question(line: &[u8]) -> Result<(String, String), String> {
+    if line.len() > MAX_LINE {
+        return Err(format!("the line has more than {MAX_LINE} bytes"));
+    }
+    let line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let field = |name: &str| match &line[name] {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Err(format!("the line has no {name}")),
+        _ => Err(format!("{name} is neither text nor a number")),
+    };
+    Ok((field("gold")?, field("pred")?))
+}

@@ -1,0 +1,374 @@
+//! Finding the answer of a text where it may be any expression.
+
+use super::extract::{self, BoxedText};
+use super::math::is_answer;
+use super::{Extracted, ExtractionRule, number};
+
+/// What comes before an answer, in lower case. ASCII letters only are lowered.
+const MARKS: [&str; 17] = [
+    "answer is",
+    "answer are",
+    "answers are",
+    "answer:",
+    "answer**:",
+    "answer =",
+    "####",
+    "result is",
+    "solution is",
+    "réponse:",
+    "réponse :",
+    "réponse est",
+    "respuesta:",
+    "antwort:",
+    "答案是",
+    "答案：",
+    "答案:",
+];
+
+/// Where a model's reply ends, however much text follows.
+const ENDS: [&str; 5] = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|endoftext|>",
+    "</s>",
+];
+
+/// Words that end what a box belongs to.
+const BREAKS: [&str; 14] = [
+    "thus",
+    "so",
+    "hence",
+    "but",
+    "therefore",
+    "then",
+    "answer",
+    "check",
+    "is",
+    "are",
+    "gives",
+    "verify",
+    "wait",
+    "final",
+];
+
+/// Longest text that may be an answer as a whole, in bytes.
+const MAX_WHOLE: usize = 2_000;
+
+/// The answer of a response.
+pub(super) fn answer_of(text: &str) -> Option<Extracted> {
+    let text = visible(text);
+    let text = ENDS
+        .iter()
+        .filter_map(|end| text.find(end))
+        .min()
+        .map_or(text.as_str(), |end| &text[..end]);
+    if let Some(tagged) = tagged(text) {
+        let answer = boxes(tagged, false).unwrap_or_else(|| tagged.to_owned());
+        return found(&answer, ExtractionRule::AnswerTag);
+    }
+    if let Some(answer) = boxes(text, false) {
+        return found(&answer, ExtractionRule::Boxed);
+    }
+    if let Some(statement) = statement(text)
+        && let Some(answer) = of_statement(statement)
+    {
+        return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+    }
+    if text.len() <= MAX_WHOLE && is_answer(text) {
+        return found(text, ExtractionRule::Whole);
+    }
+    of_last_line(text)
+}
+
+/// The gold answer of a text: the answer itself, or a solution that boxes or states it.
+pub(super) fn gold_of(text: &str) -> String {
+    if let Some(answer) = boxes(text, true) {
+        return answer;
+    }
+    // A solution that was cut off inside its box.
+    if let Some((_, content)) = text.split_once("\\boxed{") {
+        return content.trim().to_owned();
+    }
+    let is_short = text.len() <= MAX_WHOLE && !text.contains("####");
+    if is_short && (is_answer(text) || !text.contains(". ")) {
+        return text.trim().to_owned();
+    }
+    answer_of(text).map_or_else(|| text.trim().to_owned(), |extracted| extracted.answer)
+}
+
+fn found(answer: &str, rule: ExtractionRule) -> Option<Extracted> {
+    let answer = answer.trim();
+    (!answer.is_empty()).then(|| Extracted {
+        answer: answer.to_owned(),
+        rule,
+    })
+}
+
+/// The text after the reasoning; of a reply that never ends it, the answer's tag if there is one.
+fn visible(text: &str) -> String {
+    const CLOSE: &str = "</think>";
+    let visible = crate::protocol::without_reasoning(text);
+    if visible.is_empty() && text.contains("<answer>") {
+        return tagged(text)
+            .map(|tagged| format!("<answer>{tagged}</answer>"))
+            .unwrap_or_default();
+    }
+    match visible.rfind(CLOSE) {
+        Some(at) => visible[at + CLOSE.len()..].to_owned(),
+        None => visible,
+    }
+}
+
+/// What stands between the last pair of answer tags.
+fn tagged(text: &str) -> Option<&str> {
+    let start = text.rfind("<answer>")? + "<answer>".len();
+    let length = text[start..]
+        .find("</answer>")
+        .unwrap_or(text.len() - start);
+    Some(text[start..start + length].trim()).filter(|tagged| !tagged.is_empty())
+}
+
+/// The last box; with those before it where only a connective stands between.
+fn boxes(text: &str, is_gold: bool) -> Option<String> {
+    let boxes = extract::boxes(text);
+    let last = boxes.last()?;
+    let mut first = boxes.len() - 1;
+    while first > 0 {
+        let between = &text[boxes[first - 1].end..boxes[first].start];
+        if !connects(between, is_gold) {
+            break;
+        }
+        first -= 1;
+    }
+    let mut contents: Vec<String> = Vec::new();
+    for BoxedText { content, .. } in &boxes[first..] {
+        let content = content.trim().to_owned();
+        if !contents.contains(&content) {
+            contents.push(content);
+        }
+    }
+    let mut answer = contents.join(" and ");
+    // The percent sign after the box belongs to the number.
+    let after = text[last.end..].trim_start_matches(['$', ' ', ')', ']', '}']);
+    let after = after.trim_start_matches("\\)").trim_start();
+    let has_percent = ["%", "\\%", "percent"]
+        .iter()
+        .any(|sign| after.starts_with(sign));
+    if has_percent && contents.len() == 1 && !answer.contains('%') {
+        answer.push_str("\\%");
+    }
+    Some(answer)
+}
+
+/// Whether the text between two boxes makes them parts of one answer: `, ` or `and`, perhaps
+/// after a few words. Nothing at all does so only in a gold answer.
+fn connects(between: &str, is_gold: bool) -> bool {
+    let plain = [
+        "\\text{", "\\quad", "\\qquad", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ",
+    ]
+    .iter()
+    .fold(between.to_lowercase(), |text, mark| text.replace(mark, " "));
+    let plain = plain.replace(['$', '}', '{', '*', '\\'], " ");
+    let plain = plain.trim();
+    if plain.is_empty() {
+        return is_gold;
+    }
+    if plain.contains(". ") || plain.contains('\n') || plain.contains(['=', ':']) {
+        return false;
+    }
+    let words: Vec<&str> = plain
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let is_short = words.len() <= 5 && !words.iter().any(|word| BREAKS.contains(word));
+    let ends_in_connective =
+        plain.ends_with([',', ';', '&']) || matches!(words.last(), Some(&("and" | "or")));
+    is_short && ends_in_connective
+}
+
+/// What follows the last mark of an answer.
+fn statement(text: &str) -> Option<&str> {
+    // ASCII only, so that positions stay.
+    let lower = text.to_ascii_lowercase();
+    let ends = MARKS
+        .iter()
+        .filter_map(|mark| Some(lower.rfind(mark)? + mark.len()));
+    let rest = ends.max().map(|end| &text[end..])?;
+    let rest = rest.trim_start_matches(|c: char| matches!(c, ':' | '*' | '"') || c.is_whitespace());
+    Some(rest.strip_prefix("\\\"").unwrap_or(rest))
+}
+
+/// The answer in a statement's first sentence. `Some(None)` for one that offers alternatives
+/// among words.
+fn of_statement(statement: &str) -> Option<Option<String>> {
+    let line = first_block(statement);
+    let sentence = sentence(line);
+    let trimmed = sentence
+        .trim()
+        .trim_end_matches(['.', '"', '*', '\\'])
+        .trim_end();
+    if is_answer(trimmed) {
+        return Some(Some(trimmed.to_owned()));
+    }
+    for link in [" is ", " are ", " equals "] {
+        if let Some(at) = trimmed.rfind(link)
+            && is_answer(&trimmed[at + link.len()..])
+        {
+            return Some(Some(trimmed[at + link.len()..].trim().to_owned()));
+        }
+    }
+    if let Some(span) = spans(trimmed).into_iter().next()
+        && is_answer(span.content)
+    {
+        return Some(Some(span.content.trim().to_owned()));
+    }
+    if let Some(word) = single_text(trimmed) {
+        return Some(Some(word));
+    }
+    if has_formula(trimmed) {
+        return None;
+    }
+    extract::number_of_statement(sentence)
+}
+
+/// The first line, or the first display formula where the statement begins with one.
+fn first_block(statement: &str) -> &str {
+    for (open, close) in [("$$", "$$"), ("\\[", "\\]")] {
+        if let Some(rest) = statement.strip_prefix(open)
+            && let Some(length) = rest.find(close)
+        {
+            return &statement[..open.len() + length + close.len()];
+        }
+    }
+    statement.lines().next().unwrap_or(statement)
+}
+
+/// Up to the first full stop that ends a sentence.
+fn sentence(line: &str) -> &str {
+    let end = line
+        .match_indices(". ")
+        .map(|(at, _)| at)
+        .find(|&at| line[..at].matches('$').count().is_multiple_of(2));
+    end.map_or(line, |end| &line[..end])
+}
+
+/// A short phrase as a text answer.
+fn single_text(text: &str) -> Option<String> {
+    let words = text.split_whitespace().count();
+    let is_plain = text
+        .chars()
+        .all(|c| c.is_alphabetic() || matches!(c, ' ' | '-' | '\''));
+    (words <= 3 && is_plain && words > 0).then(|| text.to_owned())
+}
+
+/// A formula between its delimiters.
+struct Span<'a> {
+    content: &'a str,
+    end: usize,
+}
+
+/// The formulas of a text. Those within a line don't go beyond it.
+fn spans(text: &str) -> Vec<Span<'_>> {
+    let mut spans = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        let pairs = [
+            ("$$", "$$", true),
+            ("\\[", "\\]", true),
+            ("\\(", "\\)", false),
+            ("$", "$", false),
+        ];
+        let opened = pairs.iter().find(|(open, ..)| rest.starts_with(open));
+        if rest.starts_with("\\$") {
+            at += 2;
+            continue;
+        }
+        let Some((open, close, is_display)) = opened else {
+            at += rest.chars().next().map_or(1, char::len_utf8);
+            continue;
+        };
+        let inside = &rest[open.len()..];
+        let length = inside.find(close).filter(|&length| {
+            let content = &inside[..length];
+            !content.trim().is_empty() && (*is_display || !content.contains('\n'))
+        });
+        match length {
+            Some(length) => {
+                let end = at + open.len() + length + close.len();
+                spans.push(Span {
+                    content: &inside[..length],
+                    end,
+                });
+                at = end;
+            }
+            None => at += open.len(),
+        }
+    }
+    spans
+}
+
+/// The last formula or number of the last line.
+fn of_last_line(text: &str) -> Option<Extracted> {
+    if is_inside_broken_formula(text) {
+        return None;
+    }
+    let text = text.trim_end();
+    let text = text
+        .strip_suffix("I hope it is correct.")
+        .unwrap_or(text)
+        .trim_end();
+    let spans = spans(text);
+    if let Some(span) = spans.last() {
+        let after = &text[span.end..];
+        let is_last = !after.contains('\n');
+        if is_last && number::tokens(after).is_empty() {
+            return if is_answer(span.content) {
+                found(span.content, ExtractionRule::LastFormula)
+            } else {
+                last_number(span.content)
+            };
+        }
+        if is_last {
+            return last_number(after);
+        }
+    }
+    last_number(extract::last_line(text)?)
+}
+
+fn last_number(line: &str) -> Option<Extracted> {
+    let tokens = number::tokens(line);
+    if extract::is_alternative(line, &tokens) || has_formula(line) {
+        return None;
+    }
+    found(
+        &line[tokens.last()?.range.clone()],
+        ExtractionRule::LastNumber,
+    )
+}
+
+/// Whether LaTeX commands stand in a text: its numbers are parts of formulas then.
+fn has_formula(text: &str) -> bool {
+    text.match_indices('\\')
+        .any(|(at, _)| text[at + 1..].starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+/// Whether the last line stands between the marks of a formula that may not go beyond a line.
+fn is_inside_broken_formula(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let Some(last) = lines
+        .iter()
+        .rposition(|line| line.contains(char::is_alphanumeric))
+    else {
+        return false;
+    };
+    let Some(before) = last.checked_sub(1).map(|before| lines[before]) else {
+        return false;
+    };
+    let opens = before.ends_with("\\(")
+        || before.ends_with('$') && !before.ends_with("$$") && before.matches('$').count() % 2 == 1;
+    let closes =
+        |line: &&str| line.starts_with("\\)") || line.starts_with('$') && !line.starts_with("$$");
+    opens && lines.get(last + 1).is_some_and(closes)
+}

@@ -1,0 +1,161 @@
+//! Answers as mathematics: LaTeX or plain text is read into an expression, and two expressions are
+//! compared by what they say.
+//!
+//! - [`token`], [`parser`], [`answer`]: from text to expression. What can't be read whole isn't
+//!   read at all.
+//! - [`compare`], [`intervals`], [`names`], [`units`]: structures, part by part.
+//! - [`decide`]: single values, by [`evaluate`] with exact rationals and with intervals of any
+//!   precision ([`number`], [`real`], [`elementary`]).
+//! - [`budget`]: what a comparison may cost.
+//!
+//! `docs/verifier.md` says what counts as equal.
+
+mod answer;
+mod budget;
+mod compare;
+mod decide;
+mod elementary;
+mod evaluate;
+mod exact;
+mod expression;
+mod intervals;
+mod names;
+mod number;
+mod parser;
+mod real;
+mod token;
+mod units;
+
+use budget::Budget;
+use decide::Decider;
+use expression::Expr;
+use token::Kind;
+
+use super::{Allowance, Comparison, Outcome};
+
+/// A text that can't be read as an answer from its beginning to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unread;
+
+/// Compares the text of an answer with that of the gold answer.
+pub(super) fn compare(gold: &str, answer: &str) -> Comparison {
+    if squeezed(gold) == squeezed(answer) {
+        return Comparison::from(Outcome::Equal);
+    }
+    if gold.len().max(answer.len()) > token::MAX_TEXT {
+        return Comparison::from(Outcome::Undecided);
+    }
+    let gold_expr = answer::read(gold);
+    let is_same_text = match gold_expr {
+        Ok(Expr::Text(_)) => words(gold) == words(answer),
+        // Every sign counts in what isn't understood.
+        Err(Unread) => without_text_commands(gold) == without_text_commands(answer),
+        Ok(_) => false,
+    };
+    if is_same_text && !words(gold).is_empty() {
+        return Comparison::from(Outcome::Equal);
+    }
+    let Ok(gold_expr) = gold_expr else {
+        // Only ever equal to the same text.
+        return Comparison::from(Outcome::Different);
+    };
+    let Ok(answer_expr) = answer::read(answer) else {
+        return Comparison::from(Outcome::Unreadable);
+    };
+    let budget = Budget::new();
+    let decider = Decider::new(&budget, [gold, answer]);
+    compare::compare(&gold_expr, &answer_expr, &decider)
+}
+
+/// Whether a text is an answer and nothing else: it can be read, and has no words but units and
+/// connectives, or is a single word.
+pub(super) fn is_answer(text: &str) -> bool {
+    let Ok(tokens) = token::tokens(text.trim().trim_end_matches('.')) else {
+        return false;
+    };
+    if is_phrase(text) {
+        return true;
+    }
+    let is_word = |kind: &Kind| matches!(kind, Kind::Word(_));
+    let is_prose = tokens.len() > 1
+        && tokens.iter().enumerate().any(|(index, token)| {
+            let Kind::Word(word) = &token.kind else {
+                return false;
+            };
+            let before = index.checked_sub(1).map(|before| &tokens[before].kind);
+            let follows_value = matches!(
+                before,
+                Some(Kind::Number(_) | Kind::Sign(_) | Kind::Command(_))
+            );
+            let is_spaced = token.is_spaced || index == 0;
+            is_spaced && !follows_value && !parser::is_known_word(word)
+                || before.is_some_and(is_word)
+                    && !parser::is_known_word(word)
+                    && !units::is_unit(word)
+        });
+    let has_substance = tokens
+        .iter()
+        .any(|token| !matches!(token.kind, Kind::Sign(_) | Kind::Row));
+    has_substance && !is_prose && answer::read(text).is_ok()
+}
+
+/// Phrases that are answers, such as "no solution".
+fn is_phrase(text: &str) -> bool {
+    const STARTS: [&str; 9] = [
+        "no ",
+        "none",
+        "not ",
+        "does not exist",
+        "undefined",
+        "all ",
+        "infinitely many",
+        "never",
+        "cannot be determined",
+    ];
+    let text = text.trim().trim_end_matches('.').to_lowercase();
+    let words = text.split_whitespace().count();
+    let is_plain = text.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
+    words <= 4 && is_plain && STARTS.iter().any(|start| text.starts_with(start))
+}
+
+/// The text without the white space and dollar signs around and in it.
+fn squeezed(text: &str) -> String {
+    let text = text.trim().trim_end_matches('.');
+    text.chars()
+        .filter(|c| !c.is_whitespace() && *c != '$')
+        .collect()
+}
+
+/// Letters and digits of a text.
+fn words(text: &str) -> String {
+    let mut words = without_text_commands(text);
+    words.retain(char::is_alphanumeric);
+    words
+}
+
+/// A text in lower case, without white space and the commands that set it upright.
+fn without_text_commands(text: &str) -> String {
+    let mut plain = token::plain(text.trim().trim_end_matches('.'));
+    for command in [
+        "\\textbf",
+        "\\textit",
+        "\\textnormal",
+        "\\text",
+        "\\mathrm",
+        "\\mbox",
+    ] {
+        while let Some(at) = plain.find(&format!("{command}{{")) {
+            let inside = at + command.len() + 1;
+            let Some(length) = plain[inside..].find('}') else {
+                break;
+            };
+            let content = plain[inside..inside + length].to_owned();
+            plain.replace_range(at..=inside + length, &content);
+        }
+    }
+    plain.retain(|c| !c.is_whitespace());
+    plain.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests;
