@@ -1,5 +1,7 @@
 //! Finding the answer of a text.
 
+use std::collections::HashMap;
+
 use super::number::{self, Token};
 use super::{Extracted, ExtractionRule};
 
@@ -85,53 +87,57 @@ pub(super) fn boxes(text: &str) -> Vec<BoxedText<'_>> {
     const BOX: &str = "\\boxed";
     let mut boxes = Vec::new();
     let mut from = 0;
+    let mut ends = None;
     while let Some(offset) = text[from..].find(BOX) {
         let start = from + offset;
         let rest = &text[start + BOX.len()..];
-        let inside = start + BOX.len() + (rest.len() - rest.trim_start().len()) + 1;
-        if !rest.trim_start().starts_with('{') {
-            from = start + BOX.len();
+        let open = start + BOX.len() + (rest.len() - rest.trim_start().len());
+        from = open;
+        if !text[open..].starts_with('{') {
             continue;
         }
-        let Some(length) = balanced(&text[inside..]) else {
-            from = inside;
+        let ends = ends.get_or_insert_with(|| brace_ends(text));
+        let Some(&end) = ends.get(&open) else {
             continue;
         };
-        let content = &text[inside..inside + length];
-        let end = inside + length + 1;
+        let content = &text[open + 1..end];
+        from = end + 1;
         if !content.trim().is_empty() {
             boxes.push(BoxedText {
                 start,
-                end,
+                end: end + 1,
                 content,
             });
         }
-        from = end;
     }
     boxes
+}
+
+/// For every opening brace that is closed, where that is.
+fn brace_ends(text: &str) -> HashMap<usize, usize> {
+    let mut ends = HashMap::new();
+    let mut open = Vec::new();
+    let mut is_escaped = false;
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'{' => open.push(index),
+            b'}' => {
+                if let Some(start) = open.pop() {
+                    ends.insert(start, index);
+                }
+            }
+            _ => {}
+        }
+    }
+    ends
 }
 
 /// Whether nothing but an "or" stands in a text.
 fn is_or(text: &str) -> bool {
     let words = text.trim_matches(|c: char| !c.is_alphanumeric());
     words.eq_ignore_ascii_case("or")
-}
-
-/// Length of the text up to the brace that closes the one before it.
-fn balanced(text: &str) -> Option<usize> {
-    let mut depth = 0_usize;
-    let mut is_escaped = false;
-    for (index, c) in text.char_indices() {
-        match c {
-            _ if is_escaped => is_escaped = false,
-            '\\' => is_escaped = true,
-            '{' => depth += 1,
-            '}' if depth == 0 => return Some(index),
-            '}' => depth -= 1,
-            _ => {}
-        }
-    }
-    None
 }
 
 /// What follows the last mark of an answer.

@@ -54,15 +54,20 @@ const BREAKS: [&str; 14] = [
 
 /// Longest text that may be an answer as a whole, in bytes.
 const MAX_WHOLE: usize = 2_000;
+/// Longest formula, in bytes.
+const MAX_FORMULA: usize = 8_000;
+/// An answer is looked for in so many bytes at the end of a text.
+const MAX_TEXT: usize = 64_000;
 
 /// The answer of a response.
 pub(super) fn answer_of(text: &str) -> Option<Extracted> {
-    let text = visible(text);
+    let visible = visible(text);
+    let text = end_of(&visible);
     let text = ENDS
         .iter()
         .filter_map(|end| text.find(end))
         .min()
-        .map_or(text.as_str(), |end| &text[..end]);
+        .map_or(text, |end| &text[..end]);
     if let Some(tagged) = tagged(text) {
         let answer = boxes(tagged, false).unwrap_or_else(|| tagged.to_owned());
         return found(&answer, ExtractionRule::AnswerTag);
@@ -83,6 +88,7 @@ pub(super) fn answer_of(text: &str) -> Option<Extracted> {
 
 /// The gold answer of a text: the answer itself, or a solution that boxes or states it.
 pub(super) fn gold_of(text: &str) -> String {
+    let text = end_of(text);
     if let Some(answer) = boxes(text, true) {
         return answer;
     }
@@ -95,6 +101,12 @@ pub(super) fn gold_of(text: &str) -> String {
         return text.trim().to_owned();
     }
     answer_of(text).map_or_else(|| text.trim().to_owned(), |extracted| extracted.answer)
+}
+
+/// The last part of a text that is too long.
+fn end_of(text: &str) -> &str {
+    let start = text.len().saturating_sub(MAX_TEXT);
+    &text[text.ceil_char_boundary(start)..]
 }
 
 fn found(answer: &str, rule: ExtractionRule) -> Option<Extracted> {
@@ -244,13 +256,17 @@ fn first_block(statement: &str) -> &str {
     statement.lines().next().unwrap_or(statement)
 }
 
-/// Up to the first full stop that ends a sentence.
+/// Up to the first full stop that ends a sentence, outside formulas.
 fn sentence(line: &str) -> &str {
-    let end = line
-        .match_indices(". ")
-        .map(|(at, _)| at)
-        .find(|&at| line[..at].matches('$').count().is_multiple_of(2));
-    end.map_or(line, |end| &line[..end])
+    let mut is_formula = false;
+    for (at, byte) in line.bytes().enumerate() {
+        match byte {
+            b'$' => is_formula = !is_formula,
+            b'.' if !is_formula && line[at + 1..].starts_with(' ') => return &line[..at],
+            _ => {}
+        }
+    }
+    line
 }
 
 /// A short phrase as a text answer.
@@ -290,7 +306,13 @@ fn spans(text: &str) -> Vec<Span<'_>> {
             continue;
         };
         let inside = &rest[open.len()..];
-        let length = inside.find(close).filter(|&length| {
+        let near = inside.floor_char_boundary(inside.len().min(MAX_FORMULA));
+        // One that opens again before it closes was never closed.
+        let window = match inside[..near].find(open) {
+            Some(again) if open != close => again,
+            _ => near,
+        };
+        let length = inside[..window].find(close).filter(|&length| {
             let content = &inside[..length];
             !content.trim().is_empty() && (*is_display || !content.contains('\n'))
         });

@@ -305,7 +305,8 @@ impl<'a> Reader<'a> {
     fn decimal(&mut self) -> Option<(Digits, Digits)> {
         let mut digits: String = self.run();
         if (1..=3).contains(&digits.len()) {
-            loop {
+            // Beyond the limit it is no number, however it goes on.
+            while digits.len() <= MAX_DIGITS {
                 let group = ["{,}", "\\,", "\\!", ","]
                     .iter()
                     .find_map(|s| self.rest.strip_prefix(s));

@@ -215,3 +215,55 @@ fn kinds_have_names_for_configurations() {
     );
     assert!(serde_json::from_str::<VerifierKind>("\"symbolic\"").is_err());
 }
+
+#[test]
+fn hostile_texts_are_judged_quickly() {
+    let verifiers = [
+        build(&VerifierKind::Math),
+        build(&VerifierKind::Integer),
+        build(&VerifierKind::Exact),
+    ];
+    for piece in [
+        "\\boxed{",
+        "\\boxed{1} ",
+        "\\[",
+        "\\(",
+        "$",
+        "$1. ",
+        "1,000,",
+        "1 ",
+        "{",
+        "((",
+        "-",
+        "\\frac{",
+        "answer is ",
+        "<answer>",
+        "<think>",
+        "9^",
+        "\\sqrt{",
+        "\\begin{pmatrix}1&",
+        "1+",
+        "x^2+",
+        "\\pm1,",
+        "é",
+        "|",
+        "\\text{",
+        "\n$\n",
+        "((1,2),",
+        "\\{1,",
+        "1=",
+        "[0,1]\\cup",
+    ] {
+        for times in [30, 1_000, 50_000] {
+            let text = piece.repeat(times);
+            for verifier in &verifiers {
+                let started = std::time::Instant::now();
+                verifier.verify("10", &text);
+                verifier.verify(&text, "10");
+                let took = started.elapsed().as_millis();
+                // Two judgements, on a machine that has other things to do.
+                assert!(took < 400, "{piece} ×{times}: {took} ms");
+            }
+        }
+    }
+}

@@ -257,7 +257,16 @@ fn beside_unit(
 
 fn measured(gold: (&Expr, &Unit), answer: (&Expr, &Unit), decider: &Decider) -> Comparison {
     let Some(factor) = gold.1.factor_from(answer.1) else {
-        return DIFFERENT;
+        let angle = |value: &Expr| Expr::Degrees(Box::new(value.clone()));
+        return match (gold.1, answer.1) {
+            (degrees, radians) if degrees.is_degree() && radians.is_radian() => {
+                scalar(&angle(gold.0), answer.0, decider)
+            }
+            (radians, degrees) if degrees.is_degree() && radians.is_radian() => {
+                scalar(gold.0, &angle(answer.0), decider)
+            }
+            _ => DIFFERENT,
+        };
     };
     let compared = if factor.is_one() {
         same(gold.0, answer.0, decider)
@@ -484,7 +493,10 @@ fn matrices(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
         let is_line = rows.len() == 1 || rows.iter().all(|row| row.len() == 1);
         is_line.then(|| rows.iter().flatten().cloned().collect())
     };
-    let is_point = |expr: &Expr| matches!(expr, Expr::Bracket(..));
+    let is_point = |expr: &Expr| match expr {
+        Expr::Bracket(_, items, _) => !items.iter().all(|item| matches!(item, Expr::Bracket(..))),
+        _ => false,
+    };
     if is_point(gold) != is_point(answer) {
         return match (line(&a), line(&b)) {
             (Some(a), Some(b)) => in_order(&a, &b, decider),
@@ -511,7 +523,7 @@ fn rows(expr: &Expr) -> Option<Vec<Vec<Expr>>> {
         Expr::Bracket('(' | '[', items, ')' | ']') => {
             // `[[1, 2], [3, 4]]`
             let nested = |item: &Expr| match item {
-                Expr::Bracket('(' | '[', items, ')' | ']') => Some(items.clone()),
+                Expr::Bracket('[', items, ']') => Some(items.clone()),
                 _ => None,
             };
             let nested: Option<Vec<_>> = items.iter().map(nested).collect();

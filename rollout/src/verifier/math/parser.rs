@@ -337,6 +337,8 @@ impl<'a> Parser<'a> {
                     value = Expr::quotient(value, self.signed_factor()?);
                     continue;
                 }
+                // `1.2 x 10^{-3}`
+                Some(Kind::Letter('x')) if self.is_at_power_of_ten(&value) => self.skip(),
                 _ if self.is_at_factor(&value) => {
                     let factor = self.factor()?;
                     value = times(value, factor);
@@ -357,6 +359,19 @@ impl<'a> Parser<'a> {
             return self.nested(Self::signed_factor);
         }
         self.factor()
+    }
+
+    /// Whether a letter x between two numbers is a multiplication sign.
+    fn is_at_power_of_ten(&self, value: &Expr) -> bool {
+        let is_ten = matches!(self.peek_at(1), Some(Kind::Number(number)) if number.whole == "10");
+        let is_spaced = self
+            .tokens
+            .get(self.at)
+            .is_some_and(|token| token.is_spaced);
+        value.literal().is_some()
+            && is_spaced
+            && is_ten
+            && self.peek_at(2) == Some(&Kind::Sign('^'))
     }
 
     /// Whether what follows is multiplied with what was read, without a sign between them.
@@ -1255,7 +1270,7 @@ impl<'a> Parser<'a> {
         let mut power = 1;
         while words.len() < MAX_UNIT_WORDS {
             match self.peek() {
-                Some(Kind::Text(text)) if !is_separator(text) && !is_percent(text) => {
+                Some(Kind::Text(text)) if is_annotation(text) => {
                     words.push(text.trim().to_owned());
                     self.skip();
                 }
@@ -1325,6 +1340,21 @@ pub(super) fn is_separator(word: &str) -> bool {
         .trim()
         .trim_matches(|c: char| c == ',' || c.is_whitespace());
     matches!(word.to_ascii_lowercase().as_str(), "and" | "or" | "")
+}
+
+/// Whether a text after a value only says what it is of. One with a number or an "or" in it may be
+/// a second answer.
+fn is_annotation(text: &str) -> bool {
+    let has_doubt = text.split(|c: char| !c.is_alphabetic()).any(|word| {
+        matches!(
+            word.to_lowercase().as_str(),
+            "or" | "not" | "maybe" | "perhaps"
+        )
+    });
+    !is_separator(text)
+        && !is_percent(text)
+        && !has_doubt
+        && !text.chars().any(|c| c.is_ascii_digit() || c == '\\')
 }
 
 fn is_percent(word: &str) -> bool {

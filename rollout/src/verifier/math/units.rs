@@ -93,6 +93,10 @@ impl Unit {
         self.known.is_some()
     }
 
+    pub(super) fn is_radian(&self) -> bool {
+        self.known.is_some_and(|known| known.dimension == "radian")
+    }
+
     /// What a value in `other` has to be multiplied with to be in this unit. `None` where the two
     /// measure different things; 1 where one is no unit of measurement.
     pub(super) fn factor_from(&self, other: &Unit) -> Option<BigRational> {
