@@ -2,8 +2,9 @@
 
 use super::Unread;
 use super::expression::{Clock, Constant, Expr, Sign};
-use super::parser::{Parsed, Parser, is_separator, one_or, relation_sign};
+use super::parser::{Parsed, Parser, one_or};
 use super::token::{Kind, plain, tokens};
+use super::vocabulary::{is_separator, relation_sign};
 
 /// Words of a text answer.
 const MAX_WORDS: usize = 12;

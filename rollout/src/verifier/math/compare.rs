@@ -8,6 +8,7 @@ use super::decide::Decider;
 use super::exact;
 use super::expression::{Constant, Expr, Function, Sign};
 use super::intervals;
+use super::matrices::matrices;
 use super::names::{self, Named};
 use super::units::Unit;
 use super::{Allowance, Comparison, Outcome};
@@ -41,7 +42,7 @@ impl Comparison {
     }
 
     /// Equal where both are.
-    fn and_then(self, other: impl FnOnce() -> Comparison) -> Self {
+    pub(super) fn and_then(self, other: impl FnOnce() -> Comparison) -> Self {
         match self.outcome {
             Outcome::Different => self,
             Outcome::Equal => {
@@ -59,11 +60,11 @@ impl Comparison {
     }
 }
 
-const EQUAL: Comparison = Comparison {
+pub(super) const EQUAL: Comparison = Comparison {
     outcome: Outcome::Equal,
     allowance: None,
 };
-const DIFFERENT: Comparison = Comparison {
+pub(super) const DIFFERENT: Comparison = Comparison {
     outcome: Outcome::Different,
     allowance: None,
 };
@@ -421,7 +422,7 @@ fn once(items: Vec<Expr>, decider: &Decider) -> Vec<Expr> {
     kept
 }
 
-fn in_order(gold: &[Expr], answer: &[Expr], decider: &Decider) -> Comparison {
+pub(super) fn in_order(gold: &[Expr], answer: &[Expr], decider: &Decider) -> Comparison {
     if gold.len() != answer.len() {
         return DIFFERENT;
     }
@@ -482,116 +483,6 @@ fn ratios(a: &[Expr], b: &[Expr], decider: &Decider) -> Comparison {
         }
         compared
     })
-}
-
-/// Matrices, after their sums and products; a matrix of one row or column beside a point.
-fn matrices(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
-    let (Some(a), Some(b)) = (rows(gold), rows(answer)) else {
-        return DIFFERENT;
-    };
-    let line = |rows: &[Vec<Expr>]| -> Option<Vec<Expr>> {
-        let is_line = rows.len() == 1 || rows.iter().all(|row| row.len() == 1);
-        is_line.then(|| rows.iter().flatten().cloned().collect())
-    };
-    let is_point = |expr: &Expr| match expr {
-        Expr::Bracket(_, items, _) => !items.iter().all(|item| matches!(item, Expr::Bracket(..))),
-        _ => false,
-    };
-    if is_point(gold) != is_point(answer) {
-        return match (line(&a), line(&b)) {
-            (Some(a), Some(b)) => in_order(&a, &b, decider),
-            _ => DIFFERENT,
-        };
-    }
-    if a.len() != b.len() {
-        return DIFFERENT;
-    }
-    a.iter().zip(&b).fold(EQUAL, |compared, (a, b)| {
-        compared.and_then(|| in_order(a, b, decider))
-    })
-}
-
-/// The rows of a matrix, or of an expression of matrices and scalars.
-fn rows(expr: &Expr) -> Option<Vec<Vec<Expr>>> {
-    let each = |rows: Vec<Vec<Expr>>, f: &dyn Fn(Expr) -> Expr| -> Vec<Vec<Expr>> {
-        rows.into_iter()
-            .map(|row| row.into_iter().map(f).collect())
-            .collect()
-    };
-    match expr {
-        Expr::Matrix(rows) => Some(rows.clone()),
-        Expr::Bracket('(' | '[', items, ')' | ']') => {
-            // `[[1, 2], [3, 4]]`
-            let nested = |item: &Expr| match item {
-                Expr::Bracket('[', items, ']') => Some(items.clone()),
-                _ => None,
-            };
-            let nested: Option<Vec<_>> = items.iter().map(nested).collect();
-            Some(nested.unwrap_or_else(|| vec![items.clone()]))
-        }
-        Expr::Negative(inner) => Some(each(rows(inner)?, &Expr::negative)),
-        Expr::Quotient(parts) if parts.1.is_scalar() => Some(each(rows(&parts.0)?, &|x| {
-            Expr::quotient(x, parts.1.clone())
-        })),
-        Expr::Sum(terms) => {
-            let mut terms = terms.iter();
-            let mut sum = rows(terms.next()?)?;
-            for term in terms {
-                let term = rows(term)?;
-                let fits = term.len() == sum.len()
-                    && term.iter().zip(&sum).all(|(a, b)| a.len() == b.len());
-                if !fits {
-                    return None;
-                }
-                for (a, b) in sum.iter_mut().flatten().zip(term.into_iter().flatten()) {
-                    *a = Expr::Sum(vec![a.clone(), b]);
-                }
-            }
-            Some(sum)
-        }
-        Expr::Product(factors) => {
-            let mut product: Option<Vec<Vec<Expr>>> = None;
-            let mut scale = Vec::new();
-            for factor in factors {
-                if factor.is_scalar() {
-                    scale.push(factor.clone());
-                    continue;
-                }
-                let right = rows(factor)?;
-                product = Some(match product {
-                    Some(left) => matrix_product(&left, &right)?,
-                    None => right,
-                });
-            }
-            let scaled = |x: Expr| {
-                let mut factors = scale.clone();
-                factors.push(x);
-                Expr::Product(factors)
-            };
-            Some(each(product?, &scaled))
-        }
-        _ => None,
-    }
-}
-
-fn matrix_product(left: &[Vec<Expr>], right: &[Vec<Expr>]) -> Option<Vec<Vec<Expr>>> {
-    let columns = right.first()?.len();
-    if left.len() * columns > 100 || left.iter().any(|row| row.len() != right.len()) {
-        return None;
-    }
-    let cell = |row: &[Expr], column: usize| {
-        let pairs = row.iter().zip(right);
-        Expr::Sum(
-            pairs
-                .map(|(a, b)| Expr::Product(vec![a.clone(), b[column].clone()]))
-                .collect(),
-        )
-    };
-    Some(
-        left.iter()
-            .map(|row| (0..columns).map(|column| cell(row, column)).collect())
-            .collect(),
-    )
 }
 
 /// `a ± b` as two answers, in a list.

@@ -1,9 +1,10 @@
 //! Answers as mathematics: LaTeX or plain text is read into an expression, and two expressions are
 //! compared by what they say.
 //!
-//! - [`token`], [`parser`], [`answer`]: from text to expression. What can't be read whole isn't
-//!   read at all.
-//! - [`compare`], [`intervals`], [`names`], [`units`]: structures, part by part.
+//! - [`token`], [`signs`], [`vocabulary`]: from text to tokens, whatever the spelling.
+//! - [`parser`] with [`numerals`], [`functions`], [`brackets`], [`quantity`], and [`answer`]: from
+//!   tokens to an expression. What can't be read whole isn't read at all.
+//! - [`compare`], [`intervals`], [`matrices`], [`names`], [`units`]: structures, part by part.
 //! - [`decide`]: single values, by [`evaluate`] with exact rationals and with intervals of any
 //!   precision ([`number`], [`real`], [`elementary`]).
 //! - [`budget`]: what a comparison may cost.
@@ -11,6 +12,7 @@
 //! `docs/verifier.md` says what counts as equal.
 
 mod answer;
+mod brackets;
 mod budget;
 mod compare;
 mod decide;
@@ -18,13 +20,19 @@ mod elementary;
 mod evaluate;
 mod exact;
 mod expression;
+mod functions;
 mod intervals;
+mod matrices;
 mod names;
 mod number;
+mod numerals;
 mod parser;
+mod quantity;
 mod real;
+mod signs;
 mod token;
 mod units;
+mod vocabulary;
 
 use budget::Budget;
 use decide::Decider;
@@ -88,9 +96,9 @@ pub(super) fn is_answer(text: &str) -> bool {
                 Some(Kind::Number(_) | Kind::Sign(_) | Kind::Command(_))
             );
             let is_spaced = token.is_spaced || index == 0;
-            is_spaced && !follows_value && !parser::is_known_word(word)
+            is_spaced && !follows_value && !vocabulary::is_known_word(word)
                 || before.is_some_and(is_word)
-                    && !parser::is_known_word(word)
+                    && !vocabulary::is_known_word(word)
                     && !units::is_unit(word)
         });
     let has_substance = tokens

@@ -2,196 +2,26 @@
 //!
 //! What can't be read whole isn't read at all: a part that was left out could change the value.
 
-use num_bigint::BigInt;
-use num_rational::BigRational;
-use num_traits::{One, Signed, Zero};
-
 use super::Unread;
-use super::expression::{Constant, Decimal, Expr, Function, Sign};
-use super::token::{Kind, Number, Token, tokens};
+use super::expression::{Constant, Expr, Function};
+use super::numerals;
+use super::token::{Kind, Token, tokens};
 use super::units::{Unit, is_unit};
+use super::vocabulary::{
+    BIG, MARKS, NAMES, PLAIN, is_command, is_common, is_percent, is_separator, named_constant,
+    relation_sign, starts_with_function,
+};
 
 /// How deeply an answer may be nested.
 const MAX_DEPTH: u32 = 48;
-/// Words of a unit.
-const MAX_UNIT_WORDS: usize = 6;
-
 pub(super) type Parsed = Result<Expr, Unread>;
 
 pub(super) struct Parser<'a> {
-    tokens: &'a [Token],
-    at: usize,
-    depth: u32,
+    pub(super) tokens: &'a [Token],
+    pub(super) at: usize,
+    pub(super) depth: u32,
     /// Open `|` that the next `|` closes.
-    bars: u32,
-}
-
-/// Greek letters and other names that stand for themselves.
-const NAMES: &[&str] = &[
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "epsilon",
-    "varepsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "vartheta",
-    "iota",
-    "kappa",
-    "lambda",
-    "mu",
-    "nu",
-    "xi",
-    "rho",
-    "sigma",
-    "tau",
-    "upsilon",
-    "phi",
-    "varphi",
-    "chi",
-    "psi",
-    "omega",
-    "Gamma",
-    "Delta",
-    "Theta",
-    "Lambda",
-    "Xi",
-    "Pi",
-    "Sigma",
-    "Phi",
-    "Psi",
-    "Omega",
-    "ell",
-    "hbar",
-    "partial",
-    "nabla",
-    "aleph",
-];
-
-/// Commands that put a mark on their argument and so make a name of it.
-const MARKS: &[&str] = &[
-    "overline",
-    "vec",
-    "hat",
-    "bar",
-    "widehat",
-    "tilde",
-    "underline",
-    "overrightarrow",
-    "dot",
-    "overarc",
-    "wideparen",
-    "mathcal",
-    "mathscr",
-    "mathfrak",
-    "mathbb",
-];
-
-/// Commands whose argument is read as if they weren't there.
-const PLAIN: &[&str] = &[
-    "boxed",
-    "mathbf",
-    "boldsymbol",
-    "bm",
-    "mathit",
-    "fbox",
-    "textcolor",
-];
-
-const BIG: &[&str] = &[
-    "sum", "prod", "int", "iint", "oint", "lim", "max", "min", "gcd", "lcm", "sup", "inf", "det",
-    "bigcup", "bigcap", "deg", "dim", "arg", "Re", "Im", "limsup", "liminf",
-];
-
-pub(super) fn is_command(name: &str) -> bool {
-    NAMES.contains(&name)
-        || MARKS.contains(&name)
-        || PLAIN.contains(&name)
-        || BIG.contains(&name)
-        || Function::named(name).is_some()
-        || relation_sign(name).is_some()
-        || matches!(
-            name,
-            "frac"
-                | "dfrac"
-                | "tfrac"
-                | "cfrac"
-                | "sqrt"
-                | "binom"
-                | "dbinom"
-                | "tbinom"
-                | "pi"
-                | "infty"
-                | "cdot"
-                | "times"
-                | "div"
-                | "ast"
-                | "bullet"
-                | "pm"
-                | "mp"
-                | "cup"
-                | "cap"
-                | "setminus"
-                | "emptyset"
-                | "varnothing"
-                | "circ"
-                | "degree"
-                | "begin"
-                | "end"
-                | "lfloor"
-                | "rfloor"
-                | "lceil"
-                | "rceil"
-                | "langle"
-                | "rangle"
-                | "lvert"
-                | "rvert"
-                | "lbrace"
-                | "rbrace"
-                | "vert"
-                | "angle"
-                | "triangle"
-                | "prime"
-                | "dots"
-                | "ldots"
-                | "cdots"
-                | "dotsc"
-                | "dotsb"
-                | "pounds"
-                | "euro"
-                | "land"
-                | "lor"
-                | "wedge"
-                | "vee"
-                | "mid"
-                | "colon"
-                | "not"
-                | "parallel"
-                | "perp"
-                | "ni"
-                | "lbrack"
-                | "rbrack"
-                | "mathrm"
-                | "dotsm"
-        )
-}
-
-pub(super) fn relation_sign(name: &str) -> Option<Sign> {
-    Some(match name {
-        "le" | "leq" | "leqslant" => Sign::AtMost,
-        "ge" | "geq" | "geqslant" => Sign::AtLeast,
-        "lt" => Sign::Less,
-        "gt" => Sign::Greater,
-        "ne" | "neq" => Sign::NotEqual,
-        "in" => Sign::In,
-        "approx" | "simeq" | "doteq" => Sign::Near,
-        "equiv" | "sim" | "cong" | "to" | "rightarrow" | "mapsto" | "Rightarrow" | "implies"
-        | "iff" | "Leftrightarrow" | "propto" | "parallel" | "perp" | "mid" | "subset"
-        | "subseteq" | "notin" => Sign::Other,
-        _ => return None,
-    })
+    pub(super) bars: u32,
 }
 
 impl<'a> Parser<'a> {
@@ -264,16 +94,6 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// A value with all its signs, and a unit after it where there is one.
-    pub(super) fn quantity(&mut self) -> Parsed {
-        let currency = self.currency();
-        let value = self.sum()?;
-        if let Some(unit) = currency {
-            return Ok(Expr::Measured(Box::new(value), unit));
-        }
-        self.with_unit(value)
-    }
-
     /// `a + b − c ± d`
     pub(super) fn sum(&mut self) -> Parsed {
         self.nested(|parser| {
@@ -317,7 +137,7 @@ impl<'a> Parser<'a> {
         self.product()
     }
 
-    fn product(&mut self) -> Parsed {
+    pub(super) fn product(&mut self) -> Parsed {
         let mut value = self.factor()?;
         loop {
             match self.peek() {
@@ -375,7 +195,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Whether what follows is multiplied with what was read, without a sign between them.
-    fn is_at_factor(&self, value: &Expr) -> bool {
+    pub(super) fn is_at_factor(&self, value: &Expr) -> bool {
         let is_number = matches!(value, Expr::Rational(_) | Expr::Decimal(_));
         match self.peek() {
             Some(Kind::Number(_)) => !is_number,
@@ -454,7 +274,7 @@ impl<'a> Parser<'a> {
         word.len() <= 3 || starts_with_function(word).is_some()
     }
 
-    fn factor(&mut self) -> Parsed {
+    pub(super) fn factor(&mut self) -> Parsed {
         self.nested(|parser| {
             let base = parser.postfix()?;
             parser.raised(base)
@@ -462,7 +282,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Exponents and what may follow them.
-    fn raised(&mut self, base: Expr) -> Parsed {
+    pub(super) fn raised(&mut self, base: Expr) -> Parsed {
         if self.peek() != Some(&Kind::Sign('^')) {
             return Ok(base);
         }
@@ -520,7 +340,7 @@ impl<'a> Parser<'a> {
     }
 
     /// An exponent or an index: a group, a bracket, a number with its sign, or one thing.
-    fn script(&mut self) -> Parsed {
+    pub(super) fn script(&mut self) -> Parsed {
         if self.take_sign('-') {
             return Ok(self.nested(Self::script)?.negative());
         }
@@ -553,12 +373,12 @@ impl<'a> Parser<'a> {
     }
 
     /// The argument of a command: a group, or one token.
-    fn argument(&mut self) -> Parsed {
+    pub(super) fn argument(&mut self) -> Parsed {
         match self.peek() {
             Some(Kind::Sign('{')) => self.group(),
             Some(Kind::Number(number)) => {
                 self.skip();
-                literal(number)
+                numerals::literal(number)
             }
             Some(Kind::Letter(letter)) => {
                 self.skip();
@@ -575,7 +395,7 @@ impl<'a> Parser<'a> {
         self.postfixed(value)
     }
 
-    fn postfixed(&mut self, mut value: Expr) -> Parsed {
+    pub(super) fn postfixed(&mut self, mut value: Expr) -> Parsed {
         loop {
             match self.peek() {
                 Some(Kind::Sign('!')) => {
@@ -626,7 +446,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn primary(&mut self) -> Parsed {
+    pub(super) fn primary(&mut self) -> Parsed {
         let Some(kind) = self.peek() else {
             return Err(Unread);
         };
@@ -672,114 +492,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn number(&mut self, number: &Number) -> Parsed {
-        let value = literal(number)?;
-        let is_whole = !number.has_point && number.exponent == 0;
-        if !is_whole {
-            return Ok(value);
-        }
-        if self.peek() == Some(&Kind::Sign('_')) {
-            return self.numeral(&number.whole);
-        }
-        match self.fraction_ahead() {
-            Some((share, length)) => {
-                self.at += length;
-                Ok(Expr::Sum(vec![value, share]))
-            }
-            None => Ok(value),
-        }
-    }
-
-    /// `204_5`, `204_{5}`, `(204)_5` hasn't this form.
-    fn numeral(&mut self, digits: &str) -> Parsed {
-        self.skip();
-        let is_braced = self.take_sign('{');
-        let base = match self.peek() {
-            Some(Kind::Number(number)) if !number.has_point && number.exponent == 0 => {
-                number.whole.parse::<u32>().map_err(|_| Unread)?
-            }
-            Some(Kind::Text(text) | Kind::Word(text)) => match text.trim() {
-                "two" => 2,
-                "three" => 3,
-                "four" => 4,
-                "five" => 5,
-                "six" => 6,
-                "seven" => 7,
-                "eight" => 8,
-                "nine" => 9,
-                "ten" => 10,
-                _ => return Err(Unread),
-            },
-            _ => return Err(Unread),
-        };
-        self.skip();
-        if is_braced && !self.take_sign('}') {
-            return Err(Unread);
-        }
-        let fits = |c: char| c.to_digit(10).is_some_and(|digit| digit < base);
-        if base < 2 || !digits.chars().all(fits) {
-            return Err(Unread);
-        }
-        let digits = digits.trim_start_matches('0');
-        Ok(Expr::Numeral(digits.to_owned(), base))
-    }
-
-    /// The proper fraction that makes a mixed number of a whole one, and its tokens.
-    fn fraction_ahead(&self) -> Option<(Expr, usize)> {
-        let whole = |kind: Option<&Kind>| match kind {
-            Some(Kind::Number(number)) if !number.has_point && number.exponent == 0 => {
-                Some(number.whole.clone())
-            }
-            _ => None,
-        };
-        let proper = |upper: &str, lower: &str| {
-            let parse = |text: &str| text.parse::<BigInt>().ok();
-            let (upper, lower) = (parse(upper)?, parse(lower)?);
-            let is_proper = upper < lower && upper.is_positive();
-            is_proper.then(|| Expr::Rational(BigRational::new(upper, lower)))
-        };
-        match self.peek()? {
-            Kind::Command(name)
-                if matches!(name.as_str(), "frac" | "dfrac" | "tfrac" | "cfrac") =>
-            {
-                // Each argument is a group of one number, or one digit.
-                let mut parts: Vec<String> = Vec::new();
-                let mut ahead = 1;
-                let mut digits: Vec<String> = Vec::new();
-                while parts.len() < 2 {
-                    if let Some(digit) = digits.pop() {
-                        parts.push(digit);
-                        continue;
-                    }
-                    if self.peek_at(ahead) == Some(&Kind::Sign('{')) {
-                        parts.push(whole(self.peek_at(ahead + 1))?);
-                        if self.peek_at(ahead + 2) != Some(&Kind::Sign('}')) {
-                            return None;
-                        }
-                        ahead += 3;
-                    } else {
-                        let run = whole(self.peek_at(ahead))?;
-                        // More digits than arguments: no mixed number.
-                        if parts.len() + run.len() > 2 {
-                            return None;
-                        }
-                        digits = run.chars().rev().map(String::from).collect();
-                        ahead += 1;
-                    }
-                }
-                Some((proper(&parts[0], &parts[1])?, ahead))
-            }
-            Kind::Number(_) => {
-                let (upper, lower) = (whole(self.peek())?, whole(self.peek_at(2))?);
-                let is_fraction = self.peek_at(1) == Some(&Kind::Sign('/'));
-                (is_fraction.then(|| proper(&upper, &lower))?).map(|share| (share, 3))
-            }
-            _ => None,
-        }
-    }
-
     /// A name with its index, its arguments where it is called, or the constant it stands for.
-    fn named(&mut self, name: &str) -> Parsed {
+    pub(super) fn named(&mut self, name: &str) -> Parsed {
         let mut name = name.to_owned();
         let mut index = None;
         if self.take_sign('_') {
@@ -954,375 +668,6 @@ impl<'a> Parser<'a> {
             }
         }
     }
-
-    fn fraction(&mut self) -> Parsed {
-        // `\frac43`: one digit each.
-        let mut digits: Vec<Expr> = Vec::new();
-        let mut parts = Vec::new();
-        while parts.len() < 2 {
-            if !digits.is_empty() {
-                parts.push(digits.remove(0));
-                continue;
-            }
-            match self.peek() {
-                Some(Kind::Number(number)) if !number.has_point && number.exponent == 0 => {
-                    self.skip();
-                    let run = &number.whole;
-                    let needed = 2 - parts.len();
-                    if run.len() > needed && needed == 2 {
-                        // `\frac123` is 1/2 times 3, or a slip: not known.
-                        return Err(Unread);
-                    }
-                    if needed == 1 {
-                        parts.push(Expr::integer(run.parse::<BigInt>().map_err(|_| Unread)?));
-                        continue;
-                    }
-                    digits = run
-                        .chars()
-                        .filter_map(|c| c.to_digit(10))
-                        .map(Expr::integer)
-                        .collect();
-                }
-                _ => parts.push(self.argument()?),
-            }
-        }
-        let mut parts = parts.into_iter();
-        let (upper, lower) = (parts.next().ok_or(Unread)?, parts.next().ok_or(Unread)?);
-        Ok(Expr::quotient(upper, lower))
-    }
-
-    fn square_root(&mut self) -> Parsed {
-        let mut degree = Expr::integer(2);
-        if self.take_sign('[') {
-            degree = self.nested(Self::sum)?;
-            if !self.take_sign(']') {
-                return Err(Unread);
-            }
-        }
-        let radicand = self.argument()?;
-        match degree.literal().filter(BigRational::is_integer) {
-            Some(number) => {
-                let degree = u32::try_from(number.to_integer()).ok().filter(|d| *d > 0);
-                Ok(Expr::Root(Box::new((radicand, degree.ok_or(Unread)?))))
-            }
-            None => Ok(Expr::power(
-                radicand,
-                Expr::quotient(Expr::integer(1), degree),
-            )),
-        }
-    }
-
-    /// A function with its power, its base and its argument.
-    fn function(&mut self, function: Function, name: &str) -> Parsed {
-        let mut base = None;
-        let mut exponent = None;
-        loop {
-            if base.is_none() && self.take_sign('_') {
-                base = Some(self.script()?);
-            } else if exponent.is_none() && self.take_sign('^') {
-                exponent = Some(self.script()?);
-            } else {
-                break;
-            }
-        }
-        let argument = self.nested(Self::function_argument)?;
-        let is_logarithm = matches!(function, Function::Ln | Function::Log10);
-        let mut function = function;
-        if let (Some(Expr::Negative(one)), Some(inverse)) = (&exponent, function.inverse())
-            && **one == Expr::integer(1)
-        {
-            function = inverse;
-            exponent = None;
-        }
-        let value = match base {
-            Some(base) if is_logarithm => Expr::quotient(
-                Expr::Function(Function::Ln, Box::new(argument)),
-                Expr::Function(Function::Ln, Box::new(base)),
-            ),
-            Some(base) => Expr::Opaque(name.into(), vec![base, argument]),
-            None => Expr::Function(function, Box::new(argument)),
-        };
-        Ok(match exponent {
-            Some(exponent) => Expr::power(value, exponent),
-            None => value,
-        })
-    }
-
-    /// `\sin 2x`, `\sin(x)`, `\sin \frac{x}{2}`: a bracket, or factors up to the next function.
-    fn function_argument(&mut self) -> Parsed {
-        if matches!(self.peek(), Some(Kind::Sign('(' | '['))) {
-            let argument = self.nested(Self::bracket)?;
-            return self.postfixed(argument);
-        }
-        if self.peek() == Some(&Kind::Sign('{')) {
-            return self.group();
-        }
-        let is_negative = self.take_sign('-');
-        let mut value = self.nested(Self::factor)?;
-        loop {
-            let is_simple = match self.peek() {
-                Some(Kind::Letter(_) | Kind::Number(_)) => self.is_at_factor(&value),
-                Some(Kind::Command(name)) => {
-                    NAMES.contains(&name.as_str())
-                        || matches!(name.as_str(), "pi" | "frac" | "dfrac" | "tfrac" | "sqrt")
-                }
-                Some(Kind::Sign('/')) => matches!(self.peek_at(1), Some(Kind::Number(_))),
-                _ => false,
-            };
-            if !is_simple {
-                break;
-            }
-            if self.take_sign('/') {
-                value = Expr::quotient(value, self.nested(Self::factor)?);
-            } else {
-                value = times(value, self.nested(Self::factor)?);
-            }
-        }
-        Ok(if is_negative { value.negative() } else { value })
-    }
-
-    fn between(&mut self, function: Function, end: &str) -> Parsed {
-        let inner = self.nested(Self::sum)?;
-        if !self.take_command(end) {
-            return Err(Unread);
-        }
-        Ok(Expr::Function(function, Box::new(inner)))
-    }
-
-    fn bracket(&mut self) -> Parsed {
-        let open = match self.peek() {
-            Some(Kind::Sign(open @ ('(' | '['))) => *open,
-            _ => return Err(Unread),
-        };
-        self.skip();
-        self.bracket_after(open)
-    }
-
-    fn bracket_after(&mut self, open: char) -> Parsed {
-        let bars = std::mem::take(&mut self.bars);
-        let mut items = self.nested(Self::elements)?;
-        self.bars = bars;
-        let close = match self.peek() {
-            Some(Kind::Sign(close @ (')' | ']'))) => *close,
-            Some(Kind::Command(name)) if name == "rbrack" => ']',
-            _ => return Err(Unread),
-        };
-        self.skip();
-        let is_matched = matches!((open, close), ('(', ')') | ('[', ']'));
-        match items.len() {
-            1 if is_matched => {
-                // `(204)_5`
-                let inner = items.remove(0);
-                if let (Expr::Rational(value), Some(Kind::Sign('_'))) = (&inner, self.peek())
-                    && value.is_integer()
-                    && !value.is_negative()
-                {
-                    return self.numeral(&value.to_string());
-                }
-                Ok(inner)
-            }
-            0 | 1 => Err(Unread),
-            _ => Ok(Expr::Bracket(open, items, close)),
-        }
-    }
-
-    fn angled(&mut self) -> Parsed {
-        let items = self.nested(Self::elements)?;
-        if !self.take_command("rangle") {
-            return Err(Unread);
-        }
-        Ok(Expr::Bracket('(', items, ')'))
-    }
-
-    /// The name of an environment in braces.
-    fn environment_name(&mut self) -> Result<String, Unread> {
-        if !self.take_sign('{') {
-            return Err(Unread);
-        }
-        let mut name = String::new();
-        loop {
-            match self.peek() {
-                Some(Kind::Word(word)) => name.push_str(word),
-                Some(Kind::Letter(letter)) => name.push(*letter),
-                Some(Kind::Sign('*')) => {}
-                Some(Kind::Sign('}')) => break,
-                _ => return Err(Unread),
-            }
-            self.skip();
-        }
-        self.skip();
-        Ok(name)
-    }
-
-    fn environment(&mut self) -> Parsed {
-        let name = self.environment_name()?;
-        if name == "array" {
-            // The columns' alignment.
-            if !self.take_sign('{') {
-                return Err(Unread);
-            }
-            while let Some(kind) = self.peek() {
-                self.skip();
-                if *kind == Kind::Sign('}') {
-                    break;
-                }
-            }
-        }
-        let mut rows: Vec<Vec<Expr>> = vec![Vec::new()];
-        loop {
-            if self.take_command("end") {
-                break;
-            }
-            match self.peek() {
-                Some(Kind::Row) => {
-                    self.skip();
-                    rows.push(Vec::new());
-                }
-                Some(Kind::Sign('&' | ',')) => self.skip(),
-                Some(_) => {
-                    let cell = self.nested(Self::statement)?;
-                    rows.last_mut().ok_or(Unread)?.push(cell);
-                }
-                None => return Err(Unread),
-            }
-        }
-        if self.environment_name()? != name {
-            return Err(Unread);
-        }
-        rows.retain(|row| !row.is_empty());
-        if rows.is_empty() {
-            return Err(Unread);
-        }
-        match name.as_str() {
-            "matrix" | "pmatrix" | "bmatrix" | "smallmatrix" | "array" | "Bmatrix" => {
-                let columns = rows[0].len();
-                if rows.iter().any(|row| row.len() != columns) {
-                    return Err(Unread);
-                }
-                Ok(Expr::Matrix(rows))
-            }
-            "vmatrix" | "Vmatrix" => Ok(Expr::Opaque(name, vec![Expr::Matrix(rows)])),
-            "cases" if rows.iter().all(|row| row.len() == 1) => {
-                Ok(one_or(rows.into_iter().flatten().collect(), Expr::List))
-            }
-            "aligned" | "align" | "gathered" if rows.iter().all(|row| row.len() == 1) => {
-                Ok(one_or(rows.into_iter().flatten().collect(), Expr::List))
-            }
-            "cases" => {
-                let rows = rows.into_iter().map(|row| Expr::Opaque("case".into(), row));
-                Ok(Expr::Opaque("cases".into(), rows.collect()))
-            }
-            _ => Err(Unread),
-        }
-    }
-
-    /// Sums, integrals and limits, with their bounds and all that follows.
-    fn big(&mut self, name: &str) -> Parsed {
-        let mut parts = Vec::new();
-        let mut name = name.to_owned();
-        loop {
-            if self.take_sign('_') {
-                name.push('_');
-                parts.push(if self.peek() == Some(&Kind::Sign('{')) {
-                    self.group()?
-                } else {
-                    self.script()?
-                });
-            } else if self.take_sign('^') {
-                name.push('^');
-                parts.push(self.script()?);
-            } else {
-                break;
-            }
-        }
-        parts.push(self.nested(Self::product)?);
-        Ok(Expr::Opaque(name, parts))
-    }
-
-    fn currency(&mut self) -> Option<Unit> {
-        let name = match self.peek()? {
-            Kind::Sign('¤') => "$",
-            Kind::Sign('€') => "€",
-            Kind::Sign('£') => "£",
-            _ => return None,
-        };
-        self.skip();
-        Some(Unit::named(name, 1))
-    }
-
-    /// The unit after a value, up to the end of the statement.
-    fn with_unit(&mut self, value: Expr) -> Parsed {
-        let value = match value {
-            // An angle is measured in degrees where it stands alone.
-            Expr::Degrees(inner) => return self.degrees(*inner),
-            Expr::Negative(inner) => match *inner {
-                Expr::Degrees(inner) => return self.degrees(inner.negative()),
-                other => other.negative(),
-            },
-            other => other,
-        };
-        // Upright letters are no variables.
-        let is_attached = self
-            .tokens
-            .get(self.at)
-            .is_some_and(|token| !token.is_spaced && matches!(token.kind, Kind::Word(_)));
-        let mut words: Vec<String> = Vec::new();
-        let mut power = 1;
-        while words.len() < MAX_UNIT_WORDS {
-            match self.peek() {
-                Some(Kind::Text(text)) if is_annotation(text) => {
-                    words.push(text.trim().to_owned());
-                    self.skip();
-                }
-                Some(Kind::Word(word))
-                    if !is_separator(word) && (is_unit(word) || !is_common(word)) =>
-                {
-                    words.push(word.clone());
-                    self.skip();
-                }
-                Some(Kind::Sign('/')) if !words.is_empty() => {
-                    self.skip();
-                    words.push("/".into());
-                }
-                Some(Kind::Letter(letter)) if words.last().is_some_and(|w| w == "/") => {
-                    words.push(letter.to_string());
-                    self.skip();
-                }
-                Some(Kind::Sign('^')) if !words.is_empty() => {
-                    self.skip();
-                    let exponent = self.script()?.literal().ok_or(Unread)?;
-                    power = u32::try_from(exponent.to_integer()).map_err(|_| Unread)?;
-                    if power == 0 || power > 9 {
-                        return Err(Unread);
-                    }
-                }
-                Some(Kind::Sign('¤')) if words.is_empty() => {
-                    self.skip();
-                    words.push("$".into());
-                    break;
-                }
-                Some(Kind::Sign('.')) if !words.is_empty() => self.skip(),
-                _ => break,
-            }
-        }
-        words.retain(|word| !word.is_empty());
-        if words.is_empty() {
-            return Ok(value);
-        }
-        let name = words.join(" ").replace(" / ", "/");
-        let unit = Unit::named(&name, power);
-        let unit = if is_attached { unit.attached() } else { unit };
-        Ok(Expr::Measured(Box::new(value), unit))
-    }
-
-    fn degrees(&mut self, value: Expr) -> Parsed {
-        let is_word = matches!(self.peek(), Some(Kind::Text(_) | Kind::Word(_)));
-        if is_word {
-            // `90^\circ counter-clockwise` says more than an angle.
-            return Err(Unread);
-        }
-        Ok(Expr::Measured(Box::new(value), Unit::named("°", 1)))
-    }
 }
 
 /// A single item as itself.
@@ -1334,37 +679,7 @@ pub(super) fn one_or(mut items: Vec<Expr>, several: impl FnOnce(Vec<Expr>) -> Ex
     }
 }
 
-/// Words between answers.
-pub(super) fn is_separator(word: &str) -> bool {
-    let word = word
-        .trim()
-        .trim_matches(|c: char| c == ',' || c.is_whitespace());
-    matches!(word.to_ascii_lowercase().as_str(), "and" | "or" | "")
-}
-
-/// Whether a text after a value only says what it is of. One with a number or an "or" in it may be
-/// a second answer.
-fn is_annotation(text: &str) -> bool {
-    let has_doubt = text.split(|c: char| !c.is_alphabetic()).any(|word| {
-        matches!(
-            word.to_lowercase().as_str(),
-            "or" | "not" | "maybe" | "perhaps"
-        )
-    });
-    !is_separator(text)
-        && !is_percent(text)
-        && !has_doubt
-        && !text.chars().any(|c| c.is_ascii_digit() || c == '\\')
-}
-
-fn is_percent(word: &str) -> bool {
-    matches!(
-        word.trim().to_ascii_lowercase().as_str(),
-        "percent" | "pct" | "percentage" | "per cent"
-    )
-}
-
-fn times(left: Expr, right: Expr) -> Expr {
+pub(super) fn times(left: Expr, right: Expr) -> Expr {
     match left {
         Expr::Product(mut factors) => {
             factors.push(right);
@@ -1375,7 +690,7 @@ fn times(left: Expr, right: Expr) -> Expr {
 }
 
 /// A letter or name as a constant or a variable.
-fn variable(name: &str) -> Expr {
+pub(super) fn variable(name: &str) -> Expr {
     match name {
         "e" => Expr::Constant(Constant::Euler),
         "i" => Expr::Constant(Constant::Imaginary),
@@ -1384,33 +699,15 @@ fn variable(name: &str) -> Expr {
 }
 
 /// A run of letters as a product.
-fn letters(run: &str) -> Expr {
+pub(super) fn letters(run: &str) -> Expr {
     one_or(
         run.chars().map(|c| variable(&c.to_string())).collect(),
         Expr::Product,
     )
 }
 
-fn named_constant(word: &str) -> Option<Expr> {
-    Some(Expr::Constant(match word {
-        "pi" | "Pi" => Constant::Pi,
-        "infinity" | "infty" | "Infinity" | "oo" => Constant::Infinity,
-        _ => return None,
-    }))
-}
-
-/// `sinx`, `lnx`.
-fn starts_with_function(word: &str) -> Option<(Function, &str)> {
-    let function = [
-        "arcsin", "arccos", "arctan", "sin", "cos", "tan", "ln", "log",
-    ]
-    .into_iter()
-    .find(|name| word.starts_with(name) && word.len() == name.len() + 1)?;
-    Some((Function::named(function)?, &word[function.len()..]))
-}
-
 /// The text of an index or of a marked name that is a plain name or number.
-fn simple_name(expr: &Expr) -> Option<String> {
+pub(super) fn simple_name(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Variable(name) | Expr::Text(name) => Some(name.clone()),
         Expr::Constant(Constant::Euler) => Some("e".into()),
@@ -1419,69 +716,4 @@ fn simple_name(expr: &Expr) -> Option<String> {
         Expr::Product(factors) => factors.iter().map(simple_name).collect(),
         _ => None,
     }
-}
-
-/// The value of a number as it is written.
-fn literal(number: &Number) -> Parsed {
-    let digits = format!("{}{}", number.whole, number.fraction);
-    let parse = |digits: &str| digits.parse::<BigInt>().map_err(|_| Unread);
-    let mut value = BigRational::from_integer(if digits.is_empty() {
-        BigInt::zero()
-    } else {
-        parse(&digits)?
-    });
-    let ten = BigInt::from(10);
-    let places = u32::try_from(number.fraction.len()).map_err(|_| Unread)?;
-    value /= ten.pow(places);
-    if !number.repeating.is_empty() {
-        let length = u32::try_from(number.repeating.len()).map_err(|_| Unread)?;
-        let period = ten.pow(length) - BigInt::one();
-        value += BigRational::new(parse(&number.repeating)?, period * ten.pow(places));
-        return Ok(Expr::Rational(value));
-    }
-    let scale = ten.pow(number.exponent.unsigned_abs());
-    if number.exponent < 0 {
-        value /= scale;
-    } else {
-        value *= scale;
-    }
-    if !number.has_point {
-        return Ok(Expr::Rational(value));
-    }
-    let significant = digits.trim_start_matches('0').len();
-    Ok(Expr::Decimal(Decimal {
-        value,
-        places: places.saturating_add_signed(-number.exponent),
-        significant: u32::try_from(significant).map_err(|_| Unread)?,
-    }))
-}
-
-/// Whether a word has a meaning in a formula.
-pub(super) fn is_known_word(word: &str) -> bool {
-    Function::named(word).is_some()
-        || named_constant(word).is_some()
-        || starts_with_function(word).is_some()
-        || is_separator(word)
-        || is_percent(word)
-        || matches!(
-            word,
-            "sqrt" | "approximately" | "about" | "approx" | "union"
-        )
-        || word.len() == 2 && word.chars().all(char::is_alphabetic) && !is_common(word)
-        || word.len() <= 4 && word.chars().all(|c| c.is_ascii_uppercase())
-        || word.len() == 3
-            && !is_common(word)
-            && word.chars().all(|c| "abcxyzmnpqrstuvw".contains(c))
-}
-
-/// Short words of English, which are no products.
-fn is_common(word: &str) -> bool {
-    const WORDS: [&str; 42] = [
-        "is", "it", "so", "to", "of", "in", "we", "be", "by", "at", "as", "an", "if", "on", "no",
-        "he", "me", "my", "up", "us", "do", "go", "hi", "ok", "am", "yes", "odd", "one", "two",
-        "six", "ten", "any", "the", "for", "not", "but", "get", "has", "had", "are", "was", "out",
-    ];
-    // Capitals alone are points.
-    word.chars().skip(1).all(|c| c.is_ascii_lowercase())
-        && WORDS.contains(&word.to_ascii_lowercase().as_str())
 }

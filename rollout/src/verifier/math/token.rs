@@ -1,6 +1,8 @@
 //! From the text of an answer to tokens: LaTeX, plain text and Unicode signs come out the same.
 
 use super::Unread;
+use super::signs::{ESCAPED, SIGNS, SPACES, TEXTS};
+use super::vocabulary::is_command;
 
 /// Longest answer that is read, in bytes.
 pub(super) const MAX_TEXT: usize = 8_000;
@@ -41,152 +43,6 @@ pub(super) struct Number {
     pub(super) exponent: i32,
     pub(super) has_point: bool,
 }
-
-/// Signs of Unicode in LaTeX's spelling.
-const SIGNS: &[(char, &str)] = &[
-    ('\u{2212}', "-"),
-    ('\u{2010}', "-"),
-    ('\u{2011}', "-"),
-    ('\u{2013}', "-"),
-    ('\u{2014}', "-"),
-    ('\u{FF0D}', "-"),
-    ('×', "\\times "),
-    ('·', "\\cdot "),
-    ('⋅', "\\cdot "),
-    ('∙', "\\cdot "),
-    ('÷', "\\div "),
-    ('⁄', "/"),
-    ('∕', "/"),
-    ('π', "\\pi "),
-    ('∞', "\\infty "),
-    ('√', "\\sqrt "),
-    ('≤', "\\le "),
-    ('⩽', "\\le "),
-    ('≥', "\\ge "),
-    ('⩾', "\\ge "),
-    ('≠', "\\ne "),
-    ('≈', "\\approx "),
-    ('≡', "\\equiv "),
-    ('∪', "\\cup "),
-    ('∩', "\\cap "),
-    ('∈', "\\in "),
-    ('±', "\\pm "),
-    ('∓', "\\mp "),
-    ('∅', "\\emptyset "),
-    ('ℝ', "\\mathbb{R}"),
-    ('ℤ', "\\mathbb{Z}"),
-    ('ℕ', "\\mathbb{N}"),
-    ('ℚ', "\\mathbb{Q}"),
-    ('ℂ', "\\mathbb{C}"),
-    ('∠', "\\angle "),
-    ('′', "'"),
-    ('’', "'"),
-    ('²', "^{2}"),
-    ('³', "^{3}"),
-    ('⁴', "^{4}"),
-    ('⁵', "^{5}"),
-    ('⁶', "^{6}"),
-    ('⁷', "^{7}"),
-    ('⁸', "^{8}"),
-    ('⁹', "^{9}"),
-    ('⁰', "^{0}"),
-    ('¹', "^{1}"),
-    ('ⁿ', "^{n}"),
-    ('₀', "_{0}"),
-    ('₁', "_{1}"),
-    ('₂', "_{2}"),
-    ('₃', "_{3}"),
-    ('½', "\\frac12 "),
-    ('⅓', "\\frac13 "),
-    ('⅔', "\\frac23 "),
-    ('¼', "\\frac14 "),
-    ('¾', "\\frac34 "),
-    ('⅕', "\\frac15 "),
-    ('⅙', "\\frac16 "),
-    ('⅛', "\\frac18 "),
-    ('（', "("),
-    ('）', ")"),
-    ('，', ","),
-    ('、', ","),
-    ('；', ";"),
-    ('：', ":"),
-    ('＝', "="),
-    ('％', "%"),
-    ('º', "°"),
-    ('˚', "°"),
-    ('α', "\\alpha "),
-    ('β', "\\beta "),
-    ('γ', "\\gamma "),
-    ('δ', "\\delta "),
-    ('θ', "\\theta "),
-    ('λ', "\\lambda "),
-    ('μ', "\\mu "),
-    ('φ', "\\phi "),
-    ('ω', "\\omega "),
-    ('⟨', "\\langle "),
-    ('⟩', "\\rangle "),
-];
-
-/// Commands whose argument is text.
-const TEXTS: &[&str] = &[
-    "text",
-    "textbf",
-    "textit",
-    "textrm",
-    "textnormal",
-    "textsf",
-    "texttt",
-    "mbox",
-    "hbox",
-    "mathrm",
-    "mathsf",
-    "mathtt",
-    "operatorname",
-    "rm",
-];
-
-/// Commands that only space or size what follows.
-const SPACES: &[&str] = &[
-    "quad",
-    "qquad",
-    "left",
-    "right",
-    "big",
-    "Big",
-    "bigl",
-    "bigr",
-    "Bigl",
-    "Bigr",
-    "bigg",
-    "Bigg",
-    "biggl",
-    "biggr",
-    "middle",
-    "displaystyle",
-    "textstyle",
-    "scriptstyle",
-    "limits",
-    "nolimits",
-    "hfill",
-    "thinspace",
-    "medspace",
-    "thickspace",
-    "enspace",
-    "space",
-    "nobreak",
-    "mathstrut",
-    "allowbreak",
-    "bf",
-    "it",
-];
-
-/// Commands after which a doubled backslash is one that was escaped twice.
-const ESCAPED: &[&str] = &[
-    "frac", "dfrac", "tfrac", "cfrac", "sqrt", "text", "left", "right", "boxed", "pi", "cdot",
-    "times", "le", "ge", "leq", "geq", "infty", "cup", "in", "pm", "begin", "end", "mathrm",
-    "mathbf", "sin", "cos", "tan", "log", "ln", "circ", "theta", "alpha", "beta", "quad", "binom",
-    "{", "}", "%", "$",
-];
 
 /// The tokens of an answer.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
@@ -431,10 +287,10 @@ impl Scanner {
             return Ok(Kind::Command(sign.to_string()));
         }
         // `\quadx` and `\cdotx` are a command and what follows it.
-        if !super::parser::is_command(&name) && !TEXTS.contains(&name.as_str()) {
+        if !is_command(&name) && !TEXTS.contains(&name.as_str()) {
             let known = (1..name.len()).rev().find(|&length| {
                 let head = &name[..length];
-                SPACES.contains(&head) || length > 2 && super::parser::is_command(head)
+                SPACES.contains(&head) || length > 2 && is_command(head)
             });
             if let Some(length) = known.filter(|_| !SPACES.contains(&name.as_str())) {
                 self.at -= name.len() - length;
