@@ -256,10 +256,10 @@ impl<'a> Decider<'a> {
         if matches!(expr, Expr::Rational(_)) {
             return expr.clone();
         }
-        if expr.is_scalar() {
-            if let Some(value) = self.exact(expr) {
-                return Expr::Rational(value);
-            }
+        if expr.is_scalar()
+            && let Some(value) = self.exact(expr)
+        {
+            return Expr::Rational(value);
         }
         expr.map(|part| self.folded(part))
     }

@@ -100,9 +100,11 @@ pub(super) fn without_shared(items: &[Expr], others: &[Expr]) -> Vec<Expr> {
         for (index, item) in items.iter().enumerate() {
             match named(item) {
                 Some(named) if !named.key.is_empty() => {
-                    if shared.get_or_insert(named.key.clone()) != &named.key {
+                    let is_other = shared.as_ref().is_some_and(|known| *known != named.key);
+                    if is_other {
                         return None;
                     }
+                    shared = Some(named.key);
                 }
                 _ if index == 0 => return None,
                 _ => {}

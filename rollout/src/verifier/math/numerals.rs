@@ -6,7 +6,7 @@ use num_traits::{One, Signed, Zero};
 
 use super::Unread;
 use super::expression::{Decimal, Expr};
-use super::parser::{Parsed, Parser};
+use super::parser::{Parsed, Parser, variable};
 use super::token::{Kind, Number};
 
 impl Parser<'_> {
@@ -143,6 +143,11 @@ impl Parser<'_> {
                         .filter_map(|c| c.to_digit(10))
                         .map(Expr::integer)
                         .collect();
+                }
+                // `\frac ab`: one letter each.
+                Some(Kind::Word(word)) if word.len() == 2 && parts.is_empty() => {
+                    self.skip();
+                    parts.extend(word.chars().map(|letter| variable(&letter.to_string())));
                 }
                 _ => parts.push(self.argument()?),
             }

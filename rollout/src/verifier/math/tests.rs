@@ -111,6 +111,7 @@ fn expressions_with_variables() {
         ("\\sin^2 x+\\cos^2 x", "1"),
         ("\\tan^2(y)+1", "\\sec^2(y)"),
         ("3x^2y", "3yx^2"),
+        ("\\frac ab", "a/b"),
         ("\\frac{(n+1)!}{n!}", "n+1"),
         ("(-1)^n", "\\cos(n\\pi)"),
         (

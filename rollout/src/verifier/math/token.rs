@@ -95,8 +95,7 @@ pub(super) fn plain(text: &str) -> String {
             && plain
                 .trim_start_matches(['-', ' ', '$'])
                 .starts_with(|c: char| c.is_ascii_digit())
-            || plain.trim_end().ends_with(|c: char| c == '$')
-                && plain.contains(|c: char| c.is_ascii_digit()));
+            || plain.trim_end().ends_with('$') && plain.contains(|c: char| c.is_ascii_digit()));
     let plain = plain.replace('$', if is_money { "¤" } else { " " });
     ["\\(", "\\)", "\\[", "\\]"]
         .iter()
