@@ -3,6 +3,8 @@
 //! Precedence, lowest first: the defaults below, the file, `--set path=value`, the flags that name a
 //! field (`--rounds`). Relative paths are relative to the file they stand in.
 
+mod gate;
+
 use std::path::{Path, PathBuf};
 
 use model::adapter::{AdapterConfig, Projection};
@@ -15,6 +17,8 @@ use trainer::{AdamWOptions, Schedule, TrainOptions};
 
 use crate::arithmetic::ArithmeticKind;
 use crate::builtin;
+
+pub use gate::{GateConfig, GateMode};
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +88,9 @@ pub struct Config {
     pub harness: String,
     /// What one problem may cost; equal for everything that is compared.
     pub budget: BudgetConfig,
+    /// How patches and weights are accepted.
+    #[serde(default)]
+    pub gate: GateConfig,
     /// The loop over harness patches.
     #[serde(default)]
     pub harness_loop: HarnessLoopConfig,
@@ -234,17 +241,6 @@ pub struct BudgetConfig {
     pub run_seconds: Option<u64>,
 }
 
-/// How patches are accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GateMode {
-    /// δ_in > 0 and δ_out ≥ 0 on fresh paired rollouts, once.
-    Paper,
-    /// The same, and again on other tasks with other seeds.
-    #[default]
-    Confirmed,
-}
-
 /// The loop over harness patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -255,10 +251,6 @@ pub struct HarnessLoopConfig {
     pub diagnose_tasks: usize,
     /// Candidate patches measured in each cycle.
     pub candidates: usize,
-    /// How they are accepted.
-    pub gate: GateMode,
-    /// Gate problems of each side (failed before, solved before) in one stage.
-    pub gate_tasks: usize,
 }
 
 impl Default for HarnessLoopConfig {
@@ -267,8 +259,6 @@ impl Default for HarnessLoopConfig {
             iterations: 4,
             diagnose_tasks: 48,
             candidates: 4,
-            gate: GateMode::Confirmed,
-            gate_tasks: 32,
         }
     }
 }
@@ -456,6 +446,7 @@ impl Loaded {
             run,
             tasks,
             budget,
+            gate,
             harness_loop,
             model_loop,
             ..
@@ -488,11 +479,11 @@ impl Loaded {
         if budget.tokens_per_problem == 0 || budget.seconds_per_problem == 0 {
             return fail("budget", "a problem needs at least 1 token and 1 second");
         }
-        if harness_loop.diagnose_tasks == 0 || harness_loop.gate_tasks < 2 {
-            return fail(
-                "harness_loop",
-                "diagnose_tasks must be at least 1 and gate_tasks at least 2",
-            );
+        if let Err((field, reason)) = gate.check() {
+            return fail(field, reason);
+        }
+        if harness_loop.diagnose_tasks == 0 {
+            return fail("harness_loop.diagnose_tasks", "must be at least 1");
         }
         if harness_loop.candidates == 0 {
             return fail("harness_loop.candidates", "must be at least 1");

@@ -4,26 +4,20 @@ use std::sync::Arc;
 
 use critic::{Critic, LeakGuard, Proposal, RulesCritic, TriedPatch, cluster};
 use harness::Harness;
-use registry::{Acceptance, Decision, Entry, ModelId, Rejection, RunId, Version};
+use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
-use rollout::task::{Split, Task};
-use rollout::trajectory::Trajectory;
+use rollout::task::Split;
 
 use crate::clock::unix_seconds;
-use crate::config::GateMode;
 use crate::error::RunError;
-use crate::gate::decide::{StageResult, Verdict, verdict};
-use crate::gate::evidence::{Delta, Pair};
-use crate::gate::plan::{Stage, Trial, stages};
+use crate::gate::contest::Decision;
+use crate::gate::decide::Verdict;
+use crate::gate::evidence::Delta;
+use crate::gate::martingale::Discoveries;
 use crate::observer::Notice;
 use crate::report::{ClusterRow, DiagnoseRow, PatchRow, kind};
-use crate::seed::Seed;
+use crate::rollouts::{Arm, draw};
 use crate::workshop::Workshop;
-
-/// Lowest temperature of the rollout that chooses a decision's problems.
-const CLASSIFY_TEMPERATURE: f64 = 0.7;
-/// Most samples of one problem in a stage, where a side has few problems.
-const MAX_SAMPLES: usize = 4;
 
 /// A harness version with its document.
 #[derive(Clone, Debug)]
@@ -41,25 +35,13 @@ impl Head {
     }
 }
 
-/// Patches measured so far in the run.
-pub type History = Vec<TriedPatch>;
-
-impl GateMode {
-    /// Stages of a decision.
-    pub fn stages(self) -> usize {
-        match self {
-            Self::Paper => 1,
-            Self::Confirmed => 2,
-        }
-    }
-
-    /// As written in trailers.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Paper => "paper",
-            Self::Confirmed => "confirmed",
-        }
-    }
+/// What the run has tried so far.
+#[derive(Debug)]
+pub struct History {
+    /// Patches that the gate decided on.
+    pub tried: Vec<TriedPatch>,
+    /// The gate's count of decisions and acceptances, weights included.
+    pub discoveries: Discoveries,
 }
 
 /// A candidate in one cycle.
@@ -69,8 +51,6 @@ struct Candidate {
     severity: String,
     harness: Arc<Harness>,
     number: u32,
-    measured: Vec<StageResult>,
-    verdict: Option<Verdict>,
 }
 
 impl Workshop {
@@ -91,7 +71,7 @@ impl Workshop {
         let mut number = 0;
         for iteration in 1..=config.iterations {
             let proposals = self
-                .diagnose(round, iteration, &head, policy, history)
+                .diagnose(round, iteration, &head, policy, &history.tried)
                 .await?;
             if proposals.is_empty() {
                 self.line(format!(
@@ -109,24 +89,11 @@ impl Workshop {
                     severity,
                     harness,
                     number,
-                    measured: Vec::new(),
-                    verdict: None,
                 });
             }
             let next = self
-                .decide(round, iteration, &head, policy, &mut candidates)
+                .decide(round, iteration, &head, policy, &candidates, history)
                 .await?;
-            for candidate in &candidates {
-                let is_accepted = candidate.verdict == Some(Verdict::Accepted);
-                if is_accepted || matches!(candidate.verdict, Some(Verdict::Rejected { .. })) {
-                    let (patch, policy) = (candidate.proposal.patch.clone(), policy.id().clone());
-                    history.push(TriedPatch {
-                        patch,
-                        policy,
-                        is_accepted,
-                    });
-                }
-            }
             match next {
                 Some(next) => {
                     head = next;
@@ -148,7 +115,7 @@ impl Workshop {
         iteration: u32,
         head: &Head,
         policy: &Arc<dyn Policy>,
-        history: &History,
+        history: &[TriedPatch],
     ) -> Result<Vec<(Proposal, String, Harness)>, RunError> {
         let seed = self
             .seed()
@@ -238,122 +205,43 @@ impl Workshop {
         Ok(proposals)
     }
 
-    /// Measure candidates and commit the best one that holds in every stage.
+    /// Let the gate decide on candidates and commit the one it accepts.
     async fn decide(
         &self,
         round: u32,
         iteration: u32,
         head: &Head,
         policy: &Arc<dyn Policy>,
-        candidates: &mut [Candidate],
+        candidates: &[Candidate],
+        history: &mut History,
     ) -> Result<Option<Head>, RunError> {
-        let config = self.loaded.config.harness_loop;
-        let title = |what: &str| format!("round {round} · cycle {iteration} · {what}");
-        let plan = self
-            .gate_plan(&title("classify"), policy, &head.harness, config.gate)
+        let arm = |harness: &Arc<Harness>| Arm {
+            policy: Arc::clone(policy),
+            harness: Arc::clone(harness),
+        };
+        let arms: Vec<Arm> = candidates.iter().map(|c| arm(&c.harness)).collect();
+        let place = format!("round {round} · cycle {iteration}");
+        let decisions = self
+            .contest(&place, &arm(&head.harness), &arms, &mut history.discoveries)
             .await?;
-        let total = plan.len();
-        let first = &plan[0];
-        let count = candidates.len();
-        let mut harnesses = vec![Arc::clone(&head.harness)];
-        harnesses.extend(candidates.iter().map(|c| Arc::clone(&c.harness)));
-        let what = title(&format!("gate, {} and {count} candidates", head.name()));
-        let arms = self
-            .roll_arms(&what, policy, &harnesses, Split::Gate, &first.trials())
-            .await?;
-        for (candidate, arm) in candidates.iter_mut().zip(&arms[1..]) {
-            candidate.measured.push(compare(first, &arms[0], arm));
-            if !candidate.measured[0].holds() {
-                candidate.verdict = verdict(&candidate.measured, total);
+        let mut next = None;
+        for (candidate, decision) in candidates.iter().zip(&decisions) {
+            let is_accepted = decision.verdict == Verdict::Accepted;
+            if is_accepted {
+                next = Some(self.commit(round, head, policy, candidate, decision)?);
             }
-        }
-        // Best first; the first that holds in the remaining stages too is taken.
-        let mut order: Vec<usize> = (0..count)
-            .filter(|i| candidates[*i].measured[0].holds())
-            .collect();
-        order.sort_by_key(|i| (-candidates[*i].measured[0].net(), *i));
-        let mut winner = None;
-        for index in order {
-            for (number, stage) in plan.iter().enumerate().skip(1) {
-                let what = title(&format!(
-                    "gate stage {}, {} and candidate",
-                    number + 1,
-                    head.name()
-                ));
-                let pair = [
-                    Arc::clone(&head.harness),
-                    Arc::clone(&candidates[index].harness),
-                ];
-                let arms = self
-                    .roll_arms(&what, policy, &pair, Split::Gate, &stage.trials())
-                    .await?;
-                candidates[index]
-                    .measured
-                    .push(compare(stage, &arms[0], &arms[1]));
-                if !candidates[index].measured[number].holds() {
-                    break;
-                }
-            }
-            candidates[index].verdict = verdict(&candidates[index].measured, total);
-            if candidates[index].verdict == Some(Verdict::Accepted) {
-                winner = Some(index);
-                break;
-            }
-        }
-        for candidate in candidates.iter_mut() {
-            candidate.verdict.get_or_insert(Verdict::Deferred);
-        }
-        let next = winner
-            .map(|index| self.commit(round, head, policy, &candidates[index]))
-            .transpose()?;
-        for candidate in candidates.iter() {
-            let version = next
-                .as_ref()
-                .filter(|_| candidate.verdict == Some(Verdict::Accepted));
-            self.conclude(round, iteration, head, policy, candidate, version)
+            let version = next.as_ref().filter(|_| is_accepted);
+            self.conclude(round, iteration, head, policy, candidate, decision, version)
                 .await?;
+            if decision.verdict != Verdict::Deferred {
+                history.tried.push(TriedPatch {
+                    patch: candidate.proposal.patch.clone(),
+                    policy: policy.id().clone(),
+                    is_accepted,
+                });
+            }
         }
         Ok(next)
-    }
-
-    /// Problems and seeds of a decision's stages, from one earlier rollout of the incumbent.
-    ///
-    /// That rollout is sampled at [`CLASSIFY_TEMPERATURE`] or more. At a low temperature a fresh
-    /// rollout repeats the one that chose the problems: the incumbent's arm would stand at 0% of
-    /// V_in and 100% of V_out by construction, and anything that answers differently would fail
-    /// δ_out ≥ 0 however much better it is.
-    pub(crate) async fn gate_plan(
-        &self,
-        title: &str,
-        policy: &Arc<dyn Policy>,
-        harness: &Arc<Harness>,
-        mode: GateMode,
-    ) -> Result<Vec<Stage>, RunError> {
-        let seed = self
-            .seed()
-            .derive("gate")
-            .derive(harness.id().to_hex())
-            .derive(policy.id());
-        let trials = draw(
-            &self.splits.gate,
-            self.splits.gate.len(),
-            seed.derive("classify"),
-        );
-        let temperature = harness.middleware.sampling.temperature;
-        let mut warm = Harness::clone(harness);
-        warm.middleware.sampling.temperature = temperature.max(CLASSIFY_TEMPERATURE);
-        let classified = self
-            .roll(title, policy, &Arc::new(warm), Split::Gate, &trials)
-            .await?;
-        let outcomes: Vec<(Task, bool)> = trials
-            .into_iter()
-            .zip(&classified)
-            .map(|(trial, trajectory)| (trial.task, trajectory.verdict.correct))
-            .collect();
-        let per_side = self.loaded.config.harness_loop.gate_tasks;
-        // Greedy decoding gives the same reply every time; more samples would say nothing more.
-        let samples = if temperature > 0.0 { MAX_SAMPLES } else { 1 };
-        Ok(stages(&outcomes, mode.stages(), per_side, samples, seed))
     }
 
     fn commit(
@@ -362,13 +250,13 @@ impl Workshop {
         head: &Head,
         policy: &Arc<dyn Policy>,
         candidate: &Candidate,
+        decision: &Decision,
     ) -> Result<Head, RunError> {
-        let decision = self.decision(round, policy, candidate)?;
-        let (delta_in, delta_out) = pooled(&candidate.measured);
+        let totals = decision.totals();
         let acceptance = Acceptance {
-            decision,
-            delta_in: trailer(delta_in),
-            delta_out: trailer(delta_out),
+            decision: self.record(round, policy, candidate, decision)?,
+            delta_in: trailer(totals.delta_in),
+            delta_out: trailer(totals.delta_out),
         };
         let version = self.with_registry(|registry| {
             registry.commit_patch(&head.version, &candidate.harness, &acceptance)
@@ -379,19 +267,21 @@ impl Workshop {
         })
     }
 
-    fn decision(
+    /// A decision as the registry keeps it.
+    fn record(
         &self,
         round: u32,
         policy: &Arc<dyn Policy>,
         candidate: &Candidate,
-    ) -> Result<Decision, RunError> {
+        decision: &Decision,
+    ) -> Result<registry::Decision, RunError> {
         let Proposal {
             patch,
             root_cause,
             summary,
             ..
         } = &candidate.proposal;
-        Ok(Decision {
+        Ok(registry::Decision {
             run: RunId::new(self.run_name())?,
             round,
             model: ModelId::new(policy.id().as_str())?,
@@ -399,13 +289,14 @@ impl Workshop {
             severity: candidate.severity.clone(),
             evidence: summary.clone(),
             patch: patch.clone(),
-            gate_mode: self.loaded.config.harness_loop.gate.name().to_owned(),
-            gate_detail: describe(&candidate.measured),
+            gate_mode: self.loaded.config.gate.mode.name().to_owned(),
+            gate_detail: decision.detail(),
             unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),
         })
     }
 
-    /// Store a decision, keep a rejected candidate in the registry, and tell.
+    /// Store a decision, keep a candidate that was turned down in the registry, and tell.
+    #[expect(clippy::too_many_arguments, reason = "the facts of a decision")]
     async fn conclude(
         &self,
         round: u32,
@@ -413,59 +304,54 @@ impl Workshop {
         head: &Head,
         policy: &Arc<dyn Policy>,
         candidate: &Candidate,
+        decision: &Decision,
         next: Option<&Head>,
     ) -> Result<(), RunError> {
-        let Candidate {
-            proposal,
-            measured,
-            number,
-            ..
-        } = candidate;
-        let verdict = candidate.verdict.clone().unwrap_or(Verdict::Deferred);
         let Proposal {
             patch, root_cause, ..
-        } = proposal;
-        let (delta_in, delta_out) = pooled(measured);
+        } = &candidate.proposal;
+        let totals = decision.totals();
         let what = format!("{} {}", patch.dimension, patch.summary);
-        match &verdict {
-            Verdict::Accepted => self.line(format!(
-                "  accepted {}: {what} (δ_in {}, δ_out {})",
+        match (&decision.verdict, decision.verdict.objection()) {
+            (Verdict::Inconclusive { reason }, _) => {
+                self.line(format!("  inconclusive: {what} ({reason})"));
+            }
+            (_, Some(objection)) => self.line(format!("  rejected: {what} ({objection})")),
+            (Verdict::Accepted, None) => self.line(format!(
+                "  accepted {}: {what} ({})",
                 next.map(Head::name).unwrap_or_default(),
-                show(&delta_in),
-                show(&delta_out)
+                decision.figures()
             )),
-            Verdict::Rejected { stage, reason } => {
-                self.line(format!("  rejected: {what} (stage {stage}: {reason})"));
-                let rejection = Rejection {
-                    decision: self.decision(round, policy, candidate)?,
-                    verdict: format!("stage {stage}: {reason}"),
-                    delta_in: Some(trailer(delta_in)),
-                    delta_out: Some(trailer(delta_out)),
-                };
-                self.with_registry(|registry| {
-                    registry.record_rejected(&head.version, &candidate.harness, &rejection)
-                })?;
-            }
-            Verdict::Deferred => {
-                self.line(format!("  deferred: {what} (a better candidate was taken)"))
-            }
+            (_, None) => self.line(format!("  deferred: {what} (a better candidate was taken)")),
         }
-        let ops = serde_json::to_value(&patch.ops).unwrap_or_default();
+        if let Some(objection) = decision.verdict.objection() {
+            let rejection = Rejection {
+                decision: self.record(round, policy, candidate, decision)?,
+                verdict: objection,
+                delta_in: Some(trailer(totals.delta_in)),
+                delta_out: Some(trailer(totals.delta_out)),
+            };
+            self.with_registry(|registry| {
+                registry.record_rejected(&head.version, &candidate.harness, &rejection)
+            })?;
+        }
         let row = PatchRow {
             round,
             iteration,
-            candidate: *number,
+            candidate: candidate.number,
             parent: head.name(),
             version: next.map(Head::name),
             dimension: patch.dimension.to_string(),
             summary: patch.summary.clone(),
             root_cause: root_cause.to_string(),
-            ops,
-            stages: measured.clone(),
-            verdict,
+            ops: serde_json::to_value(&patch.ops).unwrap_or_default(),
+            stages: decision.stages.clone(),
+            evidence: decision.evidence.clone(),
+            rollouts: decision.rollouts,
+            verdict: decision.verdict.clone(),
             policy: policy.id().to_string(),
         };
-        let place = format!("{round}.{iteration}.{number}");
+        let place = format!("{round}.{iteration}.{}", candidate.number);
         let parts = [
             &place,
             &candidate.harness.id().to_hex(),
@@ -495,66 +381,7 @@ impl Workshop {
     }
 }
 
-/// `count` problems drawn by `seed`, each with a seed of its own.
-pub(crate) fn draw(tasks: &[Task], count: usize, seed: Seed) -> Vec<Trial> {
-    let mut drawn: Vec<Trial> = tasks
-        .iter()
-        .map(|task| Trial {
-            task: task.clone(),
-            seed: seed.derive(task.content_hash().as_str()).value(),
-        })
-        .collect();
-    // A problem's seed is as good a random key as any.
-    drawn.sort_by_key(|trial| trial.seed);
-    drawn.truncate(count);
-    drawn
-}
-
-/// Pair both arms of a stage.
-pub(crate) fn compare(
-    stage: &Stage,
-    incumbent: &[Trajectory],
-    candidate: &[Trajectory],
-) -> StageResult {
-    let pairs: Vec<Pair> = incumbent
-        .iter()
-        .zip(candidate)
-        .map(|(a, b)| Pair {
-            incumbent: a.verdict.correct,
-            candidate: b.verdict.correct,
-        })
-        .collect();
-    let (failed, solved) = pairs.split_at(stage.failed.len().min(pairs.len()));
-    StageResult {
-        delta_in: Delta::of(failed),
-        delta_out: Delta::of(solved),
-    }
-}
-
-/// Both deltas over all stages together.
-pub(crate) fn pooled(stages: &[StageResult]) -> (Delta, Delta) {
-    let pool = |side: fn(&StageResult) -> Delta| {
-        let mut pairs = Vec::new();
-        for delta in stages.iter().map(side) {
-            let same = delta.pairs - delta.gained - delta.lost;
-            let repeat = |count: u32, incumbent, candidate| {
-                std::iter::repeat_n(
-                    Pair {
-                        incumbent,
-                        candidate,
-                    },
-                    count as usize,
-                )
-            };
-            pairs.extend(repeat(delta.gained, false, true));
-            pairs.extend(repeat(delta.lost, true, false));
-            pairs.extend(repeat(same, true, true));
-        }
-        Delta::of(&pairs)
-    };
-    (pool(|s| s.delta_in), pool(|s| s.delta_out))
-}
-
+/// A delta as the registry keeps it.
 pub(crate) fn trailer(delta: Delta) -> registry::Delta {
     registry::Delta {
         estimate: delta.estimate,
@@ -565,33 +392,4 @@ pub(crate) fn trailer(delta: Delta) -> registry::Delta {
         lost: delta.lost,
         pairs: delta.pairs,
     }
-}
-
-pub(crate) fn show(delta: &Delta) -> String {
-    if delta.pairs == 0 {
-        return "nothing to compare".into();
-    }
-    format!(
-        "{:+.1} [{:+.1}, {:+.1}]",
-        100.0 * delta.estimate,
-        100.0 * delta.low,
-        100.0 * delta.high
-    )
-}
-
-fn describe(stages: &[StageResult]) -> String {
-    let part = |d: &Delta| format!("+{} −{} of {}", d.gained, d.lost, d.pairs);
-    stages
-        .iter()
-        .enumerate()
-        .map(|(i, s)| {
-            format!(
-                "stage {}: in {}, out {}",
-                i + 1,
-                part(&s.delta_in),
-                part(&s.delta_out)
-            )
-        })
-        .collect::<Vec<_>>()
-        .join("; ")
 }

@@ -13,11 +13,12 @@ use trainer::{Dataset, Progress, Row, StepReport, train};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::gate::decide::{Verdict, verdict};
-use crate::gate::plan::Trial;
-use crate::harness_loop::{Head, compare, draw, pooled, show};
+use crate::gate::decide::Verdict;
+use crate::gate::martingale::Discoveries;
+use crate::harness_loop::{Head, trailer};
 use crate::observer::{Notice, Phase};
 use crate::report::{TrainRow, WeightsRow, kind};
+use crate::rollouts::{Arm, Trial, draw};
 use crate::serving;
 use crate::training_rows::{row_of_messages, rows, select};
 use crate::workshop::Workshop;
@@ -41,6 +42,7 @@ impl Workshop {
         round: u32,
         head: &Head,
         current: Option<String>,
+        discoveries: &mut Discoveries,
     ) -> Result<Option<String>, RunError> {
         let config = &self.loaded.config.model_loop;
         if !config.is_enabled || !serving::trains(&self.loaded.config) {
@@ -72,7 +74,7 @@ impl Workshop {
         };
         let candidate = self.fine_tune(round, &dataset, used, gathered).await?;
         let is_accepted = self
-            .decide_weights(round, head, &policy, &candidate)
+            .decide_weights(round, head, policy, &candidate, discoveries)
             .await?;
         Ok(if is_accepted {
             Some(candidate)
@@ -296,58 +298,39 @@ impl Workshop {
         &self,
         round: u32,
         head: &Head,
-        incumbent: &Arc<dyn Policy>,
+        incumbent: Arc<dyn Policy>,
         adapter: &str,
+        discoveries: &mut Discoveries,
     ) -> Result<bool, RunError> {
-        let mode = self.loaded.config.harness_loop.gate;
-        let title = |what: &str| format!("round {round} · weights · {what}");
-        let plan = self
-            .gate_plan(&title("classify"), incumbent, &head.harness, mode)
-            .await?;
-        let candidate = self.policy(Some(adapter)).await?;
-        let mut measured = Vec::new();
-        for (number, stage) in plan.iter().enumerate() {
-            let trials = stage.trials();
-            let what = |arm: &str| title(&format!("gate stage {}, {arm}", number + 1));
-            let old = self
-                .roll(&what("old"), incumbent, &head.harness, Split::Gate, &trials)
-                .await?;
-            let new = self
-                .roll(
-                    &what("new"),
-                    &candidate,
-                    &head.harness,
-                    Split::Gate,
-                    &trials,
-                )
-                .await?;
-            measured.push(compare(stage, &old, &new));
-            if !measured[number].holds() {
-                break;
-            }
-        }
-        let verdict = verdict(&measured, plan.len()).unwrap_or(Verdict::Deferred);
-        let (delta_in, delta_out) = pooled(&measured);
-        let figures = format!("δ_in {}, δ_out {}", show(&delta_in), show(&delta_out));
-        let is_accepted = verdict == Verdict::Accepted;
-        match &verdict {
-            Verdict::Rejected { stage, reason } => {
-                self.line(format!(
-                    "  rejected weights {adapter} (stage {stage}: {reason}); the old ones stay"
-                ));
-            }
-            _ => self.line(format!("  accepted weights {adapter} ({figures})")),
+        let arm = |policy| Arm {
+            policy,
+            harness: Arc::clone(&head.harness),
+        };
+        let (old, new) = (arm(incumbent), arm(self.policy(Some(adapter)).await?));
+        let place = format!("round {round} · weights");
+        let decisions = self.contest(&place, &old, &[new], discoveries).await?;
+        let decision = &decisions[0];
+        let is_accepted = decision.verdict == Verdict::Accepted;
+        match decision.verdict.objection() {
+            Some(objection) => self.line(format!(
+                "  rejected weights {adapter} ({objection}); the old ones stay"
+            )),
+            None => self.line(format!(
+                "  accepted weights {adapter} ({})",
+                decision.figures()
+            )),
         }
         if is_accepted {
+            let totals = decision.totals();
             let base = self.require_base()?;
             let record = PairingRecord {
                 adapter: AdapterId::new(adapter)?,
                 run: RunId::new(self.run_name())?,
                 round,
                 model: ModelId::new(base.id.as_str())?,
-                gate_mode: mode.name().to_owned(),
-                delta_in: Some(crate::harness_loop::trailer(delta_in)),
-                delta_out: Some(crate::harness_loop::trailer(delta_out)),
+                gate_mode: self.loaded.config.gate.mode.name().to_owned(),
+                delta_in: Some(trailer(totals.delta_in)),
+                delta_out: Some(trailer(totals.delta_out)),
                 unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),
             };
             self.with_registry(|registry| registry.pair_adapter(&head.version, &record))?;
@@ -356,8 +339,10 @@ impl Workshop {
             round,
             adapter: adapter.to_owned(),
             version: head.name(),
-            stages: measured,
-            verdict,
+            stages: decision.stages.clone(),
+            evidence: decision.evidence.clone(),
+            rollouts: decision.rollouts,
+            verdict: decision.verdict.clone(),
         };
         let key = self.key(kind::WEIGHTS, &[&round.to_string(), adapter]);
         self.store

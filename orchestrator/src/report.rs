@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gate::contest::Evidence;
 use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
@@ -73,8 +74,12 @@ pub struct PatchRow {
     pub root_cause: String,
     /// The patch operations.
     pub ops: serde_json::Value,
-    /// What the stages measured.
+    /// What each stage or look measured.
     pub stages: Vec<StageResult>,
+    /// e-values and level, in gate mode `sequential`.
+    pub evidence: Option<Evidence>,
+    /// Rollouts of the candidate's arm.
+    pub rollouts: u32,
     /// The outcome.
     pub verdict: Verdict,
     /// Weights it was measured with.
@@ -90,8 +95,12 @@ pub struct WeightsRow {
     pub adapter: String,
     /// Harness version both arms ran under.
     pub version: String,
-    /// What the stages measured.
+    /// What each stage or look measured.
     pub stages: Vec<StageResult>,
+    /// e-values and level, in gate mode `sequential`.
+    pub evidence: Option<Evidence>,
+    /// Rollouts of the candidate's arm.
+    pub rollouts: u32,
     /// The outcome.
     pub verdict: Verdict,
 }
@@ -150,6 +159,17 @@ pub struct Tally {
     pub accepted: u32,
     /// Rejected by measurement.
     pub rejected: u32,
+    /// Measured to the end without an answer.
+    pub inconclusive: u32,
+}
+
+/// What the gate cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GateSection {
+    /// Rollouts on gate problems, for whatever purpose.
+    pub rollouts: i64,
+    /// Those for each accepted patch or weight update; none without acceptance.
+    pub rollouts_per_acceptance: Option<f64>,
 }
 
 /// A round in the table.
@@ -210,6 +230,8 @@ pub struct Report {
     pub patches: Tally,
     /// Weight updates.
     pub weights: Tally,
+    /// What the gate cost.
+    pub gate: GateSection,
     /// Seconds of running, rests between sessions not counted.
     pub wall_s: i64,
     /// Rollouts made.
@@ -243,6 +265,7 @@ impl Report {
                 match verdict {
                     Verdict::Accepted => tally.accepted += 1,
                     Verdict::Rejected { .. } => tally.rejected += 1,
+                    Verdict::Inconclusive { .. } => tally.inconclusive += 1,
                     Verdict::Deferred => {}
                 }
             }
@@ -264,6 +287,14 @@ impl Report {
             n: r.n,
         });
         let is_finished = run.as_ref().is_some_and(|r| r.finished_at.is_some());
+        let patches = tally(&mut patch_decisions.iter().map(|p| &p.verdict));
+        let weights = tally(&mut weight_decisions.iter().map(|w| &w.verdict));
+        let accepted = patches.accepted + weights.accepted;
+        let gate = GateSection {
+            rollouts: totals.gate_rollouts,
+            rollouts_per_acceptance: (accepted > 0)
+                .then(|| totals.gate_rollouts as f64 / f64::from(accepted)),
+        };
         Ok(Self {
             run: run.map(|r| r.name).unwrap_or_default(),
             is_finished,
@@ -274,8 +305,9 @@ impl Report {
                 new_weights_new_harness: if is_finished { last } else { None },
             },
             test: TestSection { baseline, rounds },
-            patches: tally(&mut patch_decisions.iter().map(|p| &p.verdict)),
-            weights: tally(&mut weight_decisions.iter().map(|w| &w.verdict)),
+            patches,
+            weights,
+            gate,
             wall_s: wall_seconds(&store.sessions().await?),
             rollouts: totals.rollouts,
             generated_tokens: totals.completion_tokens,

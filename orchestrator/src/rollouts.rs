@@ -6,17 +6,50 @@ use std::time::{Duration, Instant};
 use harness::Harness;
 use rollout::agent::{Agent, rollout};
 use rollout::policy::Policy;
-use rollout::task::Split;
+use rollout::task::{Split, Task};
 use rollout::trajectory::{ExitReason, RolloutId, RolloutKey, Trajectory};
 use tokio::task::JoinSet;
 
 use crate::error::RunError;
-use crate::gate::plan::Trial;
 use crate::observer::{Notice, Phase};
+use crate::seed::Seed;
 use crate::workshop::Workshop;
 
 /// Attempts at a rollout that infrastructure kept from finishing.
 const ATTEMPTS: u32 = 3;
+
+/// A problem with the seed it is rolled out with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// The problem.
+    pub task: Task,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// Weights and the harness they are run by.
+#[derive(Clone)]
+pub struct Arm {
+    /// θ.
+    pub policy: Arc<dyn Policy>,
+    /// φ.
+    pub harness: Arc<Harness>,
+}
+
+/// `count` problems drawn by `seed`, each with a seed of its own.
+pub(crate) fn draw(tasks: &[Task], count: usize, seed: Seed) -> Vec<Trial> {
+    let mut drawn: Vec<Trial> = tasks
+        .iter()
+        .map(|task| Trial {
+            task: task.clone(),
+            seed: seed.derive(task.content_hash().as_str()).value(),
+        })
+        .collect();
+    // A problem's seed is as good a random key as any.
+    drawn.sort_by_key(|trial| trial.seed);
+    drawn.truncate(count);
+    drawn
+}
 
 impl Workshop {
     /// Trajectories of `trials` under one harness and policy, in their order.
@@ -31,15 +64,17 @@ impl Workshop {
         split: Split,
         trials: &[Trial],
     ) -> Result<Vec<Trajectory>, RunError> {
-        let arms = self
-            .roll_arms(title, policy, std::slice::from_ref(harness), split, trials)
-            .await?;
+        let arm = Arm {
+            policy: Arc::clone(policy),
+            harness: Arc::clone(harness),
+        };
+        let arms = self.roll_arms(title, &[arm], split, trials).await?;
         Ok(arms.into_iter().flatten().collect())
     }
 
-    /// Trajectories of the same `trials` under several harnesses, one list each. Those in the
-    /// journal are taken from it; the rest run `parallel_rollouts` at a time, problem by problem
-    /// over all harnesses, and are stored as they finish.
+    /// Trajectories of the same `trials` under several arms, one list each. Those in the journal are
+    /// taken from it; the rest run `parallel_rollouts` at a time, problem by problem over all arms,
+    /// and are stored as they finish.
     ///
     /// # Errors
     /// When the run is to stop, a rollout fails for reasons other than the policy's answers, or the
@@ -47,22 +82,18 @@ impl Workshop {
     pub async fn roll_arms(
         &self,
         title: &str,
-        policy: &Arc<dyn Policy>,
-        harnesses: &[Arc<Harness>],
+        arms: &[Arm],
         split: Split,
         trials: &[Trial],
     ) -> Result<Vec<Vec<Trajectory>>, RunError> {
         let started = Instant::now();
-        let total = (trials.len() * harnesses.len()) as u64;
+        let total = (trials.len() * arms.len()) as u64;
         self.notice(Notice::Began(Phase {
             title: title.to_owned(),
             total,
             unit: "rollouts",
         }));
-        let agents: Vec<Agent> = harnesses
-            .iter()
-            .map(|harness| self.agent(policy, harness))
-            .collect();
+        let agents: Vec<Agent> = arms.iter().map(|arm| self.agent(arm)).collect();
         let jobs: Vec<(&Agent, &Trial)> = trials
             .iter()
             .flat_map(|trial| agents.iter().map(move |agent| (agent, trial)))
@@ -83,9 +114,9 @@ impl Workshop {
         }
         let mut running = JoinSet::new();
         let mut queue = missing.into_iter();
-        let parallel = harnesses
+        let parallel = arms
             .iter()
-            .map(|h| h.middleware.runtime.parallel_rollouts)
+            .map(|arm| arm.harness.middleware.runtime.parallel_rollouts)
             .max();
         let limit = parallel.unwrap_or(1).max(1) as usize;
         let mut failure = None;
@@ -129,19 +160,19 @@ impl Workshop {
         match failure {
             Some(failure) => Err(failure),
             None => {
-                let mut arms: Vec<Vec<Trajectory>> = harnesses.iter().map(|_| Vec::new()).collect();
+                let mut lists: Vec<Vec<Trajectory>> = arms.iter().map(|_| Vec::new()).collect();
                 for (index, trajectory) in found.into_iter().flatten().enumerate() {
-                    arms[index % harnesses.len()].push(trajectory);
+                    lists[index % arms.len()].push(trajectory);
                 }
-                Ok(arms)
+                Ok(lists)
             }
         }
     }
 
-    fn agent(&self, policy: &Arc<dyn Policy>, harness: &Arc<Harness>) -> Agent {
+    fn agent(&self, arm: &Arm) -> Agent {
         Agent {
-            harness: Arc::clone(harness),
-            policy: Arc::clone(policy),
+            harness: Arc::clone(&arm.harness),
+            policy: Arc::clone(&arm.policy),
             sandbox: self.sandbox.clone(),
             verifier: Arc::clone(&self.verifier),
             budget: self.budget(),

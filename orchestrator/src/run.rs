@@ -16,9 +16,11 @@ use crate::clock::unix_seconds;
 use crate::config::{Config, Loaded};
 use crate::error::RunError;
 use crate::gate::evidence::PassRate;
-use crate::harness_loop::{Head, draw};
+use crate::gate::martingale::Discoveries;
+use crate::harness_loop::{Head, History};
 use crate::observer::Observer;
 use crate::report::{EvaluateRow, Report, kind, wall_seconds};
+use crate::rollouts::draw;
 use crate::splits::Splits;
 use crate::stop::Stop;
 use crate::store::{Store, StoreError};
@@ -251,14 +253,19 @@ impl Workshop {
         self.evaluate(0, "baseline", &start, None).await?;
         let mut head = start.clone();
         let mut adapter: Option<String> = None;
-        let mut history = Vec::new();
+        let mut history = History {
+            tried: Vec::new(),
+            discoveries: Discoveries::new(self.loaded.config.gate.false_discovery_rate),
+        };
         let last = self.loaded.config.run.rounds;
         for round in 1..=last {
             let policy = self.policy(adapter.as_deref()).await?;
             head = self
                 .harness_loop(round, head, &policy, &mut history)
                 .await?;
-            adapter = self.model_loop(round, &head, adapter).await?;
+            adapter = self
+                .model_loop(round, &head, adapter, &mut history.discoveries)
+                .await?;
             let label = format!("round {round}");
             self.evaluate(round, &label, &head, adapter.as_deref())
                 .await?;

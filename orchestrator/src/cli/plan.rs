@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{environment, print, say};
 use crate::base_model::locate;
-use crate::config::{Config, Loaded, PolicyConfig, SplitConfig};
+use crate::config::{Config, GateConfig, GateMode, Loaded, PolicyConfig, SplitConfig};
 use crate::error::RunError;
 use crate::serving;
 use crate::splits::Splits;
@@ -134,29 +134,23 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         model_loop: weights,
         ..
     } = config;
-    let stages = patches.gate.stages();
-    // Both sides of a stage, each filled by repeated samples at most.
-    let stage = (2 * patches.gate_tasks).min(4 * sizes.gate);
+    let gate = &config.gate;
     let diagnose = patches.diagnose_tasks.min(sizes.evolve);
-    let first = stage * (1 + patches.candidates);
-    let more = stage * 2 * (stages - 1);
+    let candidates = patches.candidates;
     let mut lines = vec![
         format!("baseline   {} rollouts on the sealed test", sizes.test),
         format!("each of {} rounds:", run.rounds),
         format!(
             "  harness loop, up to {} cycles, gate mode {}:",
             patches.iterations,
-            patches.gate.name()
+            gate.mode.name()
         ),
         format!("    diagnose   {diagnose} rollouts on evolve problems, rules critic"),
         format!(
             "    classify   {} rollouts on gate problems, once a version",
             sizes.gate
         ),
-        format!(
-            "    decide     up to {first} rollouts for {} candidates and the incumbent, {more} more to confirm one",
-            patches.candidates
-        ),
+        format!("    decide     {}", decide(gate, sizes, candidates)),
     ];
     if serving::trains(config) {
         let gather = weights.gather_tasks.min(sizes.evolve) * weights.samples as usize;
@@ -172,10 +166,7 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}",
             sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
         ));
-        lines.push(format!(
-            "    decide     up to {} rollouts for old and new weights",
-            2 * stage * stages
-        ));
+        lines.push(format!("    decide     {}", decide(gate, sizes, 1)));
     } else {
         lines.push(
             "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
@@ -190,4 +181,32 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         2 * sizes.test
     ));
     lines
+}
+
+/// Most rollouts of a decision on `candidates` and the incumbent.
+fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize) -> String {
+    // Both sides of a stage; the fixed modes fill a small side by up to four samples.
+    let fixed = (2 * gate.tasks).min(4 * sizes.gate);
+    let look = (2 * gate.tasks).min(sizes.gate);
+    let who = if candidates == 1 {
+        "1 candidate".into()
+    } else {
+        format!("{candidates} candidates")
+    };
+    match gate.mode {
+        GateMode::Paper => format!(
+            "up to {} rollouts for {who} and the incumbent",
+            fixed * (1 + candidates)
+        ),
+        GateMode::Confirmed => format!(
+            "up to {} rollouts for {who} and the incumbent, {} more to confirm one",
+            fixed * (1 + candidates),
+            2 * fixed
+        ),
+        GateMode::Sequential => format!(
+            "up to {} rollouts a look for {who} and the incumbent, at most {} looks",
+            look * (1 + candidates),
+            gate.max_samples
+        ),
+    }
 }

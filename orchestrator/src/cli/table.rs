@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::gate::evidence::PassRate;
-use crate::report::Report;
+use crate::report::{Report, Tally};
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -101,13 +101,24 @@ pub(crate) fn report(report: &Report) -> String {
         cell(m.new_weights_new_harness),
     ]);
     out.push_str(&format!("{matrix}\n\n"));
+    let tally = |tally: &Tally| {
+        let mut text = format!("{} accepted, {} rejected", tally.accepted, tally.rejected);
+        if tally.inconclusive > 0 {
+            text.push_str(&format!(", {} inconclusive", tally.inconclusive));
+        }
+        text
+    };
     out.push_str(&format!(
-        "patches: {} accepted, {} rejected; weight updates: {} accepted, {} rejected\n",
-        report.patches.accepted,
-        report.patches.rejected,
-        report.weights.accepted,
-        report.weights.rejected
+        "patches: {}; weight updates: {}\n",
+        tally(&report.patches),
+        tally(&report.weights)
     ));
+    if let Some(each) = report.gate.rollouts_per_acceptance {
+        out.push_str(&format!(
+            "the gate took {} rollouts, {each:.0} for each accepted change\n",
+            report.gate.rollouts
+        ));
+    }
     out.push_str(&format!(
         "{} rollouts, {} generated tokens, {} of running; pass@1 is one attempt at each of {n} problems, sampled as the harness says",
         report.rollouts,

@@ -1,8 +1,8 @@
-//! The rule.
+//! The paper's rule, and what a decision can end with.
 
 use serde::{Deserialize, Serialize};
 
-use super::evidence::Delta;
+use super::evidence::{Counts, Delta};
 
 /// What one stage measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,25 @@ pub struct StageResult {
 }
 
 impl StageResult {
+    /// Of counts on V_in and V_out.
+    pub fn of(failed: Counts, solved: Counts) -> Self {
+        Self {
+            delta_in: Delta::of(failed),
+            delta_out: Delta::of(solved),
+        }
+    }
+
+    /// All stages together.
+    pub fn pooled(stages: &[Self]) -> Self {
+        let sum = |side: fn(&Self) -> &Delta| {
+            stages
+                .iter()
+                .map(|stage| side(stage).counts())
+                .fold(Counts::default(), std::ops::Add::add)
+        };
+        Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
+    }
+
     /// δ_in > 0 and δ_out ≥ 0. Without any solved problem there is nothing to lose and δ_out is 0;
     /// without any failed one there is nothing to gain.
     pub fn holds(&self) -> bool {
@@ -52,18 +71,36 @@ impl StageResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// The rule held in every stage.
+    /// The rule held in every stage; in mode `sequential`, the e-value reached its threshold while it
+    /// held.
     Accepted,
-    /// It failed in a stage.
+    /// It failed in a stage, or a look showed harm or no prospect.
     Rejected {
-        /// The stage, from 1.
+        /// The stage or look, from 1; 0 if there was nothing to measure it on.
         stage: usize,
-        /// Which half failed, with its numbers.
+        /// Why, with the numbers.
         reason: String,
     },
-    /// It held in the first stage, but a better candidate of the same cycle was accepted. It may be
-    /// proposed again.
+    /// Mode `sequential` made all its pairs: the rule holds, but its evidence is too weak.
+    Inconclusive {
+        /// The numbers.
+        reason: String,
+    },
+    /// It was not rejected, but a better candidate of the same cycle was accepted. It may be proposed
+    /// again.
     Deferred,
+}
+
+impl Verdict {
+    /// Why it was not accepted, where measurement says so.
+    pub fn objection(&self) -> Option<String> {
+        match self {
+            Self::Rejected { stage: 0, reason } => Some(reason.clone()),
+            Self::Rejected { stage, reason } => Some(format!("stage {stage}: {reason}")),
+            Self::Inconclusive { reason } => Some(format!("inconclusive: {reason}")),
+            Self::Accepted | Self::Deferred => None,
+        }
+    }
 }
 
 /// Apply the rule to stages measured so far: `None` while more stages are to come.
@@ -81,32 +118,21 @@ pub fn verdict(measured: &[StageResult], stages: usize) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::evidence::Pair;
     use super::*;
     use proptest::prelude::*;
 
-    fn delta(gained: usize, lost: usize) -> Delta {
-        let mut pairs = vec![
-            Pair {
-                incumbent: false,
-                candidate: true
-            };
-            gained
-        ];
-        pairs.extend(vec![
-            Pair {
-                incumbent: true,
-                candidate: false
-            };
-            lost
-        ]);
-        Delta::of(&pairs)
+    fn delta(gained: u32, lost: u32) -> Delta {
+        Delta::of(Counts {
+            gained,
+            lost,
+            pairs: gained + lost,
+        })
     }
 
     proptest! {
         #[test]
         fn accepted_exactly_when_the_papers_rule_holds_in_every_stage(
-            counts in prop::collection::vec((0usize..9, 0usize..9, 0usize..9, 0usize..9), 1..4)
+            counts in prop::collection::vec((0u32..9, 0u32..9, 0u32..9, 0u32..9), 1..4)
         ) {
             let stages: Vec<StageResult> = counts
                 .iter()

@@ -14,6 +14,47 @@ pub struct Pair {
     pub candidate: bool,
 }
 
+/// Outcomes of pairs, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pairs only the candidate solved.
+    pub gained: u32,
+    /// Pairs only the incumbent solved.
+    pub lost: u32,
+    /// All pairs.
+    pub pairs: u32,
+}
+
+impl Counts {
+    /// Count pairs.
+    pub fn of(pairs: impl IntoIterator<Item = Pair>) -> Self {
+        let mut counts = Self::default();
+        for pair in pairs {
+            counts.gained += u32::from(pair.candidate && !pair.incumbent);
+            counts.lost += u32::from(pair.incumbent && !pair.candidate);
+            counts.pairs += 1;
+        }
+        counts
+    }
+
+    /// Gained and lost pairs as numbers.
+    pub fn differing(self) -> (f64, f64) {
+        (f64::from(self.gained), f64::from(self.lost))
+    }
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            gained: self.gained + other.gained,
+            lost: self.lost + other.lost,
+            pairs: self.pairs + other.pairs,
+        }
+    }
+}
+
 /// A paired difference in solved problems, with a 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
@@ -32,25 +73,24 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Count pairs. The interval is the adjusted Wald interval for paired proportions (Agresti and
+    /// The difference and its interval: the adjusted Wald interval for paired proportions (Agresti and
     /// Min, "Simple improved confidence intervals for comparing matched proportions", Statistics in
     /// Medicine 2005): half a pair is added to each of the four outcomes, which keeps it honest for
     /// few pairs and for counts of zero.
-    pub fn of(pairs: &[Pair]) -> Self {
-        let count = |which: fn(&Pair) -> bool| {
-            u32::try_from(pairs.iter().filter(|p| which(p)).count()).unwrap_or(u32::MAX)
-        };
-        let gained = count(|p| p.candidate && !p.incumbent);
-        let lost = count(|p| p.incumbent && !p.candidate);
-        let all = u32::try_from(pairs.len()).unwrap_or(u32::MAX);
-        let n = f64::from(all) + 2.0;
+    pub fn of(counts: Counts) -> Self {
+        let Counts {
+            gained,
+            lost,
+            pairs,
+        } = counts;
+        let n = f64::from(pairs) + 2.0;
         let (b, c) = (f64::from(gained) + 0.5, f64::from(lost) + 0.5);
         let centre = (b - c) / n;
         let spread = Z95 * ((b + c) - (b - c).powi(2) / n).max(0.0).sqrt() / n;
-        let estimate = if all == 0 {
+        let estimate = if pairs == 0 {
             0.0
         } else {
-            (f64::from(gained) - f64::from(lost)) / f64::from(all)
+            (f64::from(gained) - f64::from(lost)) / f64::from(pairs)
         };
         Self {
             estimate,
@@ -58,8 +98,33 @@ impl Delta {
             high: (centre + spread).clamp(-1.0, 1.0),
             gained,
             lost,
-            pairs: all,
+            pairs,
         }
+    }
+
+    /// What it was made of.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            gained: self.gained,
+            lost: self.lost,
+            pairs: self.pairs,
+        }
+    }
+}
+
+impl std::fmt::Display for Delta {
+    /// In points, as in `+12.5 [+1.1, +22.8]`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.pairs == 0 {
+            return f.write_str("nothing to compare");
+        }
+        write!(
+            f,
+            "{:+.1} [{:+.1}, {:+.1}]",
+            100.0 * self.estimate,
+            100.0 * self.low,
+            100.0 * self.high
+        )
     }
 }
 
@@ -116,26 +181,34 @@ impl PassRate {
 mod tests {
     use super::*;
 
-    fn pairs(gained: usize, lost: usize, same: usize) -> Vec<Pair> {
-        let pair = |incumbent, candidate| Pair {
-            incumbent,
-            candidate,
-        };
-        let mut all = vec![pair(false, true); gained];
-        all.extend(vec![pair(true, false); lost]);
-        all.extend(vec![pair(true, true); same]);
-        all
+    fn delta(gained: u32, lost: u32, pairs: u32) -> Delta {
+        Delta::of(Counts {
+            gained,
+            lost,
+            pairs,
+        })
     }
 
     #[test]
     fn delta_counts_discordant_pairs_and_its_interval_never_collapses() {
-        let delta = Delta::of(&pairs(6, 2, 12));
-        assert_eq!((delta.gained, delta.lost, delta.pairs), (6, 2, 20));
-        assert!((delta.estimate - 0.2).abs() < 1e-12);
-        assert!(delta.low < 0.0 && delta.high > 0.35, "{delta:?}");
-        let none = Delta::of(&pairs(0, 0, 10));
+        let pair = |incumbent, candidate| Pair {
+            incumbent,
+            candidate,
+        };
+        let counts = Counts::of([
+            pair(false, true),
+            pair(true, false),
+            pair(false, true),
+            pair(true, true),
+        ]);
+        assert_eq!((counts.gained, counts.lost, counts.pairs), (2, 1, 4));
+        let some = delta(6, 2, 20);
+        assert!((some.estimate - 0.2).abs() < 1e-12);
+        assert!(some.low < 0.0 && some.high > 0.35, "{some:?}");
+        let none = delta(0, 0, 10);
         assert!(none.low < 0.0 && none.high > 0.0 && none.estimate == 0.0);
-        assert_eq!(Delta::of(&[]).estimate, 0.0);
+        assert_eq!(delta(0, 0, 0).estimate, 0.0);
+        assert_eq!(delta(0, 0, 0).to_string(), "nothing to compare");
     }
 
     #[test]
@@ -144,13 +217,11 @@ mod tests {
         let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(1);
         let (mut covered, runs) = (0, 2000);
         for _ in 0..runs {
-            let sample: Vec<Pair> = (0..40)
-                .map(|_| Pair {
-                    incumbent: random.random::<f64>() < 0.3,
-                    candidate: random.random::<f64>() < 0.5,
-                })
-                .collect();
-            let delta = Delta::of(&sample);
+            let sample = (0..40).map(|_| Pair {
+                incumbent: random.random::<f64>() < 0.3,
+                candidate: random.random::<f64>() < 0.5,
+            });
+            let delta = Delta::of(Counts::of(sample));
             covered += u32::from(delta.low <= 0.2 && 0.2 <= delta.high);
         }
         let share = f64::from(covered) / f64::from(runs);

@@ -5,11 +5,18 @@
 //! rollout of the incumbent; scoring a candidate against that same rollout would bias both deltas
 //! (from 0% one can only rise, from 100% only fall), so both arms are rolled out afresh, paired by
 //! problem and seed, under one budget. A single comparison accepts about a quarter of all changes
-//! that do nothing, since it only looks at signs; mode `confirmed` therefore asks for the same on
-//! other problems with other seeds.
+//! that do nothing, since it only looks at signs. Mode `confirmed` asks for the same on other
+//! problems with other seeds; mode `sequential` asks for evidence that stands many looks and many
+//! candidates, and stops as soon as it has an answer.
 //!
-//! [`evidence`] counts and estimates, [`plan`] chooses problems and seeds, [`decide`] applies the rule.
+//! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
+//! rule and [`sequential`] when to stop; [`plan`] chooses problems, [`contest`] lets candidates compete,
+//! and [`measure`] drives it.
 
+pub mod contest;
 pub mod decide;
 pub mod evidence;
+pub mod martingale;
+mod measure;
 pub mod plan;
+pub mod sequential;

@@ -1,129 +1,187 @@
-//! Which problems and seeds a decision uses.
+//! Which problems a decision uses, how often, and in which batches.
+//!
+//! A plan is made of indices of problems; seeds come later ([`super::measure`]).
 
-use rollout::task::Task;
+use crate::config::{GateConfig, GateMode};
 
-use crate::seed::Seed;
+/// Most samples of one problem in a stage of the fixed modes, where a side has few problems.
+const MAX_FIXED_SAMPLES: usize = 4;
 
-/// One rollout both arms make: a problem with the seed they share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trial {
-    /// The problem.
-    pub task: Task,
-    /// The seed.
-    pub seed: u64,
+/// One pair: a problem and which sample of it, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Draw {
+    /// Index of the problem.
+    pub problem: usize,
+    /// Number of the sample.
+    pub sample: usize,
 }
 
-/// Trials of one stage: those on problems the incumbent failed, and on those it solved.
+/// Pairs that are made before the next look: on problems the incumbent failed, and on those it solved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stage {
     /// V_in.
-    pub failed: Vec<Trial>,
+    pub failed: Vec<Draw>,
     /// V_out.
-    pub solved: Vec<Trial>,
+    pub solved: Vec<Draw>,
 }
 
 impl Stage {
-    /// All trials, V_in first.
-    pub fn trials(&self) -> Vec<Trial> {
-        self.failed.iter().chain(&self.solved).cloned().collect()
+    /// All pairs, V_in first.
+    pub fn draws(&self) -> impl Iterator<Item = Draw> {
+        self.failed.iter().chain(&self.solved).copied()
     }
 }
 
-/// Stages of a decision: each has its own problems and seeds.
+/// Stages of a decision on problems whose earlier outcomes are `solved`.
 ///
-/// `classified` are the gate problems with what one earlier rollout of the incumbent made of them;
-/// problems are dealt to stages in turn. A side with fewer problems than `per_side` samples each
-/// several times, up to `max_samples`.
-pub fn stages(
-    classified: &[(Task, bool)],
-    count: usize,
-    per_side: usize,
-    max_samples: usize,
-    seed: Seed,
-) -> Vec<Stage> {
-    let side = |wanted: bool, stage: usize| -> Vec<Trial> {
-        let tasks: Vec<&Task> = classified
-            .iter()
-            .filter(|(_, solved)| *solved == wanted)
-            .map(|(task, _)| task)
-            .skip(stage)
-            .step_by(count)
-            .take(per_side)
-            .collect();
-        if tasks.is_empty() {
-            return Vec::new();
-        }
-        let samples = (per_side / tasks.len()).clamp(1, max_samples.max(1));
-        let stage_seed = seed.derive("stage").derive(stage);
-        (0..samples)
-            .flat_map(|sample| {
-                tasks.iter().map(move |task| Trial {
-                    task: (*task).clone(),
-                    seed: stage_seed
-                        .derive(sample)
-                        .derive(task.content_hash().as_str())
-                        .value(),
-                })
-            })
-            .collect()
+/// Mode `paper` has one stage, `confirmed` two that share no problem; a side with fewer problems than
+/// `gate.tasks` samples each several times. In mode `sequential` stages are looks: each takes the next
+/// `gate.tasks` problems of either side in turn, and begins again with new samples when a side is
+/// through, until as many pairs were made as `gate.max_samples` of `gate.tasks` problems are. Greedy
+/// decoding gives the same reply every time, so there each problem is used once.
+pub fn stages(solved: &[bool], gate: &GateConfig, is_greedy: bool) -> Vec<Stage> {
+    let side = |wanted: bool| -> Vec<usize> {
+        (0..solved.len()).filter(|i| solved[*i] == wanted).collect()
     };
+    let deal = |wanted: bool| {
+        let problems = side(wanted);
+        match gate.mode {
+            GateMode::Paper => fixed(&problems, 1, gate.tasks, is_greedy),
+            GateMode::Confirmed => fixed(&problems, 2, gate.tasks, is_greedy),
+            GateMode::Sequential => looks(&problems, gate, is_greedy),
+        }
+    };
+    let (mut failed, mut solved) = (deal(false).into_iter(), deal(true).into_iter());
+    let mut stages = Vec::new();
+    loop {
+        match (failed.next(), solved.next()) {
+            (None, None) => return stages,
+            (failed, solved) => stages.push(Stage {
+                failed: failed.unwrap_or_default(),
+                solved: solved.unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+/// One side of `count` stages that share no problem: problems are dealt to them in turn.
+fn fixed(problems: &[usize], count: usize, per_side: usize, is_greedy: bool) -> Vec<Vec<Draw>> {
     (0..count)
-        .map(|stage| Stage {
-            failed: side(false, stage),
-            solved: side(true, stage),
+        .map(|stage| {
+            let dealt: Vec<usize> = problems
+                .iter()
+                .copied()
+                .skip(stage)
+                .step_by(count)
+                .take(per_side)
+                .collect();
+            let most = if is_greedy { 1 } else { MAX_FIXED_SAMPLES };
+            let samples = (per_side / dealt.len().max(1)).clamp(1, most);
+            (0..samples)
+                .flat_map(|sample| dealt.iter().map(move |&problem| Draw { problem, sample }))
+                .collect()
         })
         .collect()
+}
+
+/// One side of the looks of mode `sequential`.
+fn looks(problems: &[usize], gate: &GateConfig, is_greedy: bool) -> Vec<Vec<Draw>> {
+    if problems.is_empty() {
+        return Vec::new();
+    }
+    let size = gate.tasks.min(problems.len());
+    let most = size * gate.max_samples;
+    let pairs = if is_greedy {
+        most.min(problems.len())
+    } else {
+        most
+    };
+    let draws: Vec<Draw> = (0..pairs)
+        .map(|pair| Draw {
+            problem: problems[pair % problems.len()],
+            sample: pair / problems.len(),
+        })
+        .collect();
+    draws.chunks(size).map(<[Draw]>::to_vec).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
-    use rollout::task::{Columns, load_tasks};
+    use proptest::prelude::*;
 
-    fn classified(failed: usize, solved: usize) -> Vec<(Task, bool)> {
-        let lines: String = (0..failed + solved)
-            .map(|i| {
-                format!("{{\"id\":\"t{i}\",\"problem\":\"problem number {i}\",\"answer\":\"1\"}}\n")
-            })
-            .collect();
-        let tasks = load_tasks(&lines, "test", &Columns::default()).expect("tasks");
-        tasks
-            .into_iter()
-            .enumerate()
-            .map(|(i, task)| (task, i >= failed))
-            .collect()
+    use super::*;
+
+    fn gate(mode: GateMode, tasks: usize, max_samples: usize) -> GateConfig {
+        GateConfig {
+            mode,
+            tasks,
+            max_samples,
+            ..GateConfig::default()
+        }
+    }
+
+    fn outcomes(failed: usize, solved: usize) -> Vec<bool> {
+        (0..failed + solved).map(|i| i >= failed).collect()
     }
 
     #[test]
-    fn stages_share_no_problem_and_no_seed() {
-        let stages = stages(&classified(50, 20), 2, 16, 4, Seed::new(1));
-        let seeds: BTreeSet<u64> = stages
-            .iter()
-            .flat_map(Stage::trials)
-            .map(|trial| trial.seed)
-            .collect();
-        assert_eq!(
-            seeds.len(),
-            stages.iter().map(|s| s.trials().len()).sum::<usize>()
-        );
-        let ids = |stage: &Stage| -> BTreeSet<String> {
-            stage
-                .trials()
-                .iter()
-                .map(|t| t.task.id.as_str().to_owned())
-                .collect()
-        };
-        assert!(ids(&stages[0]).is_disjoint(&ids(&stages[1])));
+    fn confirming_stages_share_no_problem() {
+        let stages = stages(&outcomes(50, 20), &gate(GateMode::Confirmed, 16, 16), false);
+        let problems =
+            |stage: &Stage| -> BTreeSet<usize> { stage.draws().map(|d| d.problem).collect() };
+        assert_eq!(stages.len(), 2);
+        assert!(problems(&stages[0]).is_disjoint(&problems(&stages[1])));
         assert_eq!((stages[0].failed.len(), stages[0].solved.len()), (16, 10));
     }
 
     #[test]
     fn few_problems_are_sampled_more_often_and_none_give_an_empty_side() {
-        let stages = stages(&classified(40, 4), 2, 16, 4, Seed::new(1));
+        let mode = gate(GateMode::Confirmed, 16, 16);
+        let stages = stages(&outcomes(40, 4), &mode, false);
         assert_eq!(stages[0].solved.len(), 8, "2 problems, 4 samples each");
-        let stages = super::stages(&classified(40, 0), 1, 16, 4, Seed::new(1));
-        assert!(stages[0].solved.is_empty());
+        assert_eq!(
+            super::stages(&outcomes(40, 4), &mode, true)[0].solved.len(),
+            2
+        );
+        let paper = super::stages(&outcomes(40, 0), &gate(GateMode::Paper, 16, 16), false);
+        assert!(paper[0].solved.is_empty() && paper.len() == 1);
+    }
+
+    #[test]
+    fn greedy_looks_use_every_problem_once() {
+        let stages = stages(&outcomes(50, 8), &gate(GateMode::Sequential, 20, 16), true);
+        let sizes: Vec<(usize, usize)> = stages
+            .iter()
+            .map(|s| (s.failed.len(), s.solved.len()))
+            .collect();
+        assert_eq!(sizes, [(20, 8), (20, 0), (10, 0)]);
+        let used: BTreeSet<Draw> = stages.iter().flat_map(Stage::draws).collect();
+        assert_eq!(used.len(), 58);
+        assert!(super::stages(&[], &gate(GateMode::Sequential, 20, 16), true).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn sequential_looks_repeat_no_pair_and_pass_over_all_problems_alike(
+            failed in 0usize..70, solved in 0usize..70, tasks in 1usize..40, samples in 1usize..20,
+        ) {
+            let gate = gate(GateMode::Sequential, tasks, samples);
+            let stages = stages(&outcomes(failed, solved), &gate, false);
+            let draws: Vec<Draw> = stages.iter().flat_map(Stage::draws).collect();
+            let unique: BTreeSet<Draw> = draws.iter().copied().collect();
+            prop_assert_eq!(unique.len(), draws.len());
+            prop_assert_eq!(draws.len(), (failed.min(tasks) + solved.min(tasks)) * samples);
+            // At every look a problem is at most one sample ahead of another of its side.
+            for side in [0..failed, failed..failed + solved] {
+                let mut uses = vec![0usize; failed + solved];
+                for stage in &stages {
+                    stage.draws().for_each(|draw| uses[draw.problem] += 1);
+                    let of_side = || uses[side.clone()].iter();
+                    prop_assert!(of_side().max() <= of_side().min().map(|least| least + 1).as_ref());
+                }
+            }
+        }
     }
 }

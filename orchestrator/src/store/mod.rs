@@ -131,6 +131,8 @@ pub struct SessionRow {
 pub struct RolloutTotals {
     /// Rollouts.
     pub rollouts: i64,
+    /// Those on gate problems.
+    pub gate_rollouts: i64,
     /// Generated tokens.
     pub completion_tokens: i64,
 }
@@ -443,12 +445,14 @@ impl Store {
     /// When the database fails.
     pub async fn totals(&self) -> Result<RolloutTotals, StoreError> {
         let row = sqlx::query(
-            "SELECT COUNT(*) AS rollouts, COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory",
+            "SELECT COUNT(*) AS rollouts, COUNT(*) FILTER (WHERE split = 'gate') AS gate_rollouts, \
+             COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory",
         )
         .fetch_one(&self.pool)
         .await?;
         Ok(RolloutTotals {
             rollouts: row.try_get("rollouts")?,
+            gate_rollouts: row.try_get("gate_rollouts")?,
             completion_tokens: row.try_get("tokens")?,
         })
     }

@@ -27,7 +27,8 @@ tasks:
   splits: {{evolve: 40, gate: 16, test: 10}}
 harness: naive
 budget: {{tokens_per_problem: 96, seconds_per_problem: 600}}
-harness_loop: {{iterations: 2, diagnose_tasks: 10, candidates: 3, gate: paper, gate_tasks: 8}}
+gate: {{mode: sequential, tasks: 8, false_discovery_rate: 0.9}}
+harness_loop: {{iterations: 2, diagnose_tasks: 10, candidates: 3}}
 model_loop:
   gather_tasks: 40
   min_trajectories: 1

@@ -1,0 +1,80 @@
+//! The section `gate`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What has to be measured before a patch or new weights are accepted.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum GateMode {
+    /// δ_in > 0 and δ_out ≥ 0 on fresh paired rollouts, once.
+    Paper,
+    /// The same, and again on other tasks with other seeds.
+    Confirmed,
+    /// The same, and an e-value for benefit that holds against many looks and many candidates.
+    #[default]
+    Sequential,
+}
+
+impl GateMode {
+    /// All modes, weakest first.
+    pub const ALL: [Self; 3] = [Self::Paper, Self::Confirmed, Self::Sequential];
+
+    /// As written in the configuration and in trailers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Confirmed => "confirmed",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
+/// How patches and weights are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateConfig {
+    /// What has to be measured.
+    pub mode: GateMode,
+    /// Gate problems of each side (failed before, solved before) in one stage or look.
+    pub tasks: usize,
+    /// Mode sequential: pairs of each side at most, as samples of each of `tasks` problems.
+    pub max_samples: usize,
+    /// Mode sequential: expected share of false acceptances among all of the run, at most.
+    pub false_discovery_rate: f64,
+}
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            mode: GateMode::default(),
+            tasks: 30,
+            max_samples: 16,
+            false_discovery_rate: 0.05,
+        }
+    }
+}
+
+impl GateConfig {
+    /// The field that is out of range, and what would be right.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        if !(2..=10_000).contains(&self.tasks) {
+            return Err(("gate.tasks", "must lie between 2 and 10000"));
+        }
+        if !(1..=1_000).contains(&self.max_samples) {
+            return Err(("gate.max_samples", "must lie between 1 and 1000"));
+        }
+        if !(self.false_discovery_rate > 0.0 && self.false_discovery_rate < 1.0) {
+            return Err((
+                "gate.false_discovery_rate",
+                "must lie between 0 and 1, both excluded",
+            ));
+        }
+        Ok(())
+    }
+}

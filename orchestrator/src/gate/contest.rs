@@ -1,0 +1,442 @@
+//! The candidates of one cycle against the incumbent, stage by stage.
+//!
+//! A [`Contest`] says which candidates the next stage measures, takes the results, and ends with a
+//! verdict on each; whoever drives it makes the rollouts ([`super::measure`]).
+
+use serde::{Deserialize, Serialize};
+
+use super::decide::{StageResult, Verdict, verdict};
+use super::evidence::Counts;
+use super::martingale::{Test, e_value, log_benefit, log_harm};
+use super::plan::Stage;
+use super::sequential::{Judgement, judge};
+use crate::config::GateMode;
+
+/// What mode `sequential` adds to a decision's stages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The decision's place in the run, and its level.
+    pub test: Test,
+    /// e-value for benefit after each look.
+    pub benefit: Vec<f64>,
+    /// e-value for harm on V_out after each look.
+    pub harm: Vec<f64>,
+}
+
+/// A candidate's decision: its numbers and its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What each stage measured.
+    pub stages: Vec<StageResult>,
+    /// e-values and level, in mode `sequential`.
+    pub evidence: Option<Evidence>,
+    /// The outcome.
+    pub verdict: Verdict,
+    /// Rollouts of its own arm.
+    pub rollouts: u32,
+}
+
+impl Decision {
+    /// All stages together.
+    pub fn totals(&self) -> StageResult {
+        StageResult::pooled(&self.stages)
+    }
+
+    /// Deltas with intervals, and the e-value where there is one, for a line of progress.
+    pub fn figures(&self) -> String {
+        let StageResult {
+            delta_in,
+            delta_out,
+        } = self.totals();
+        let deltas = format!("δ_in {delta_in}, δ_out {delta_out}");
+        match self.evidence.as_ref().map(|e| (e, e.benefit.last())) {
+            Some((evidence, Some(benefit))) => format!(
+                "{deltas}, e-value {} of {:.0}",
+                rounded(*benefit),
+                1.0 / evidence.test.level
+            ),
+            _ => deltas,
+        }
+    }
+
+    /// Counts of every stage, and level and e-values, in one line for the history.
+    pub fn detail(&self) -> String {
+        let mut parts: Vec<String> = self
+            .stages
+            .iter()
+            .enumerate()
+            .map(|(number, stage)| {
+                format!(
+                    "stage {}: in {}, out {}",
+                    number + 1,
+                    tally(stage.delta_in.counts()),
+                    tally(stage.delta_out.counts())
+                )
+            })
+            .collect();
+        if let Some(Evidence { test, benefit, .. }) = &self.evidence {
+            let last = benefit.last().copied().unwrap_or(1.0);
+            parts.push(format!(
+                "test {} at level {:.2e} after {} acceptances: e-value {}",
+                test.number,
+                test.level,
+                test.discoveries,
+                rounded(last)
+            ));
+        }
+        parts.join("; ")
+    }
+}
+
+/// What to measure next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the stage.
+    pub stage: usize,
+    /// Candidates to roll out in it, by index.
+    pub candidates: Vec<usize>,
+}
+
+/// A candidate so far.
+#[derive(Clone, Debug)]
+struct Entrant {
+    stages: Vec<StageResult>,
+    evidence: Option<Evidence>,
+    verdict: Option<Verdict>,
+}
+
+/// Candidates and what was measured of them.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    mode: GateMode,
+    /// Pairs of each stage on V_in and V_out.
+    sizes: Vec<(u32, u32)>,
+    entrants: Vec<Entrant>,
+}
+
+impl Contest {
+    /// A contest over `plan` with one candidate for each of `tests`.
+    pub fn new(mode: GateMode, plan: &[Stage], tests: Vec<Test>) -> Self {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let entrants = tests.into_iter().map(|test| Entrant {
+            stages: Vec::new(),
+            evidence: (mode == GateMode::Sequential).then_some(Evidence {
+                test,
+                benefit: Vec::new(),
+                harm: Vec::new(),
+            }),
+            // Without a problem the incumbent failed, or any at all, there is nothing to gain.
+            verdict: plan
+                .iter()
+                .all(|stage| stage.failed.is_empty())
+                .then(|| Verdict::Rejected {
+                    stage: 0,
+                    reason: "there is no gate problem that the incumbent fails".into(),
+                }),
+        });
+        Self {
+            mode,
+            sizes: plan
+                .iter()
+                .map(|stage| (count(stage.failed.len()), count(stage.solved.len())))
+                .collect(),
+            entrants: entrants.collect(),
+        }
+    }
+
+    /// The next stage and its candidates; none when every decision is made.
+    ///
+    /// The fixed modes measure everybody in the first stage, then the best of those that hold alone in
+    /// the others. Mode `sequential` measures all that are undecided, look by look.
+    pub fn turn(&self) -> Option<Turn> {
+        if self.winner().is_some() {
+            return None;
+        }
+        let open = || (0..self.entrants.len()).filter(|i| self.entrants[*i].verdict.is_none());
+        let measured = |i: usize| self.entrants[i].stages.len();
+        let candidates: Vec<usize> =
+            if self.mode == GateMode::Sequential || open().all(|i| measured(i) == 0) {
+                open().collect()
+            } else {
+                let net = |i: &usize| StageResult::net(&self.entrants[*i].stages[0]);
+                open().min_by_key(|i| (-net(i), *i)).into_iter().collect()
+            };
+        let stage = measured(*candidates.first()?);
+        Some(Turn { stage, candidates })
+    }
+
+    /// Enter what a turn measured: one result for each of its candidates.
+    pub fn record(&mut self, turn: &Turn, results: &[StageResult]) {
+        for (index, result) in turn.candidates.iter().zip(results) {
+            self.entrants[*index].stages.push(*result);
+        }
+        match self.mode {
+            GateMode::Paper | GateMode::Confirmed => {
+                let mut passed = Vec::new();
+                for &index in &turn.candidates {
+                    let entrant = &mut self.entrants[index];
+                    match verdict(&entrant.stages, self.sizes.len()) {
+                        Some(Verdict::Accepted) => passed.push(index),
+                        verdict => entrant.verdict = verdict,
+                    }
+                }
+                self.take_best(&passed, |entrant| {
+                    entrant.stages.iter().map(StageResult::net).sum::<i64>() as f64
+                });
+            }
+            GateMode::Sequential => self.look(turn),
+        }
+    }
+
+    /// Judge everybody after a look of mode `sequential`.
+    fn look(&mut self, turn: &Turn) {
+        let rest = &self.sizes[turn.stage + 1..];
+        let left_failed = rest.iter().map(|size| size.0).sum();
+        let left_solved = rest.iter().map(|size| size.1).sum();
+        let mut crossed = Vec::new();
+        for &index in &turn.candidates {
+            let entrant = &mut self.entrants[index];
+            let Some(evidence) = &mut entrant.evidence else {
+                continue;
+            };
+            let totals = StageResult::pooled(&entrant.stages);
+            let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
+            let benefit = log_benefit(failed.differing(), (failed + solved).differing());
+            evidence.benefit.push(e_value(benefit));
+            evidence.harm.push(e_value(log_harm(solved)));
+            let judgement = judge(&totals, left_failed, left_solved, &evidence.test);
+            let shown = format!(
+                "e-value {} of the {:.0} needed, δ_in {}, δ_out {}",
+                rounded(e_value(benefit)),
+                1.0 / evidence.test.level,
+                tally(failed),
+                tally(solved)
+            );
+            let rejected = |reason: String| Verdict::Rejected {
+                stage: turn.stage + 1,
+                reason,
+            };
+            entrant.verdict = match judgement {
+                Judgement::Continue => None,
+                Judgement::Accept => {
+                    crossed.push(index);
+                    None
+                }
+                Judgement::Harm => Some(rejected(format!("harm on V_out: {shown}"))),
+                Judgement::Futile => Some(rejected(format!("futile: {shown}"))),
+                Judgement::Exhausted => Some(match totals.objection() {
+                    Some(objection) => rejected(objection),
+                    None => Verdict::Inconclusive { reason: shown },
+                }),
+            };
+        }
+        self.take_best(&crossed, |entrant| {
+            let last = entrant.evidence.as_ref().and_then(|e| e.benefit.last());
+            last.copied().unwrap_or_default()
+        });
+    }
+
+    /// Accept the best undecided one of `among`, the first where several are best.
+    fn take_best(&mut self, among: &[usize], score: impl Fn(&Entrant) -> f64) {
+        let mut best: Option<(usize, f64)> = None;
+        for &index in among {
+            let score = score(&self.entrants[index]);
+            if self.entrants[index].verdict.is_none() && best.is_none_or(|(_, most)| score > most) {
+                best = Some((index, score));
+            }
+        }
+        if let Some((index, _)) = best {
+            self.entrants[index].verdict = Some(Verdict::Accepted);
+        }
+    }
+
+    /// The accepted candidate.
+    pub fn winner(&self) -> Option<usize> {
+        let is_accepted = |entrant: &Entrant| entrant.verdict == Some(Verdict::Accepted);
+        self.entrants.iter().position(is_accepted)
+    }
+
+    /// All decisions, in the candidates' order. Whoever is undecided is deferred.
+    pub fn finish(self) -> Vec<Decision> {
+        let decide = |entrant: Entrant| Decision {
+            rollouts: entrant
+                .stages
+                .iter()
+                .map(|stage| stage.delta_in.pairs + stage.delta_out.pairs)
+                .sum(),
+            stages: entrant.stages,
+            evidence: entrant.evidence,
+            verdict: entrant.verdict.unwrap_or(Verdict::Deferred),
+        };
+        self.entrants.into_iter().map(decide).collect()
+    }
+}
+
+/// An e-value in few digits.
+fn rounded(e_value: f64) -> String {
+    match e_value {
+        big if big >= 1e6 => format!("{big:.1e}"),
+        middle if middle >= 10.0 => format!("{middle:.0}"),
+        small => format!("{small:.2}"),
+    }
+}
+
+/// `+9 −1 of 40`.
+fn tally(counts: Counts) -> String {
+    format!("+{} −{} of {}", counts.gained, counts.lost, counts.pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::martingale::Discoveries;
+    use super::super::plan::Draw;
+    use super::*;
+
+    fn plan(stages: usize, pairs: usize) -> Vec<Stage> {
+        let draw = |problem| Draw { problem, sample: 0 };
+        let stage = Stage {
+            failed: (0..pairs).map(draw).collect(),
+            solved: (0..pairs).map(draw).collect(),
+        };
+        vec![stage; stages]
+    }
+
+    fn result(failed: [u32; 2], solved: [u32; 2], pairs: u32) -> StageResult {
+        let counts = |[gained, lost]: [u32; 2]| Counts {
+            gained,
+            lost,
+            pairs,
+        };
+        StageResult::of(counts(failed), counts(solved))
+    }
+
+    /// Drive a contest with results from a table: `results[candidate][stage]`.
+    fn drive(
+        mode: GateMode,
+        plan: &[Stage],
+        results: &[Vec<StageResult>],
+    ) -> (Vec<Turn>, Vec<Decision>) {
+        let tests = Discoveries::new(0.05).enter(results.len());
+        let mut contest = Contest::new(mode, plan, tests);
+        let mut turns = Vec::new();
+        while let Some(turn) = contest.turn() {
+            let measured: Vec<StageResult> = turn
+                .candidates
+                .iter()
+                .map(|i| results[*i][turn.stage])
+                .collect();
+            contest.record(&turn, &measured);
+            turns.push(turn);
+        }
+        (turns, contest.finish())
+    }
+
+    #[test]
+    fn paper_takes_the_best_that_holds_and_defers_the_others() {
+        let results = [
+            vec![result([2, 0], [0, 0], 20)],
+            vec![result([5, 1], [1, 0], 20)],
+            vec![result([0, 0], [1, 0], 20)],
+        ];
+        let (turns, decisions) = drive(GateMode::Paper, &plan(1, 20), &results);
+        assert_eq!(turns.len(), 1);
+        assert_eq!(decisions[0].verdict, Verdict::Deferred);
+        assert_eq!(decisions[1].verdict, Verdict::Accepted);
+        assert!(matches!(
+            decisions[2].verdict,
+            Verdict::Rejected { stage: 1, .. }
+        ));
+        assert_eq!(decisions[1].rollouts, 40);
+    }
+
+    #[test]
+    fn confirmed_asks_the_best_again_and_goes_on_to_the_next_if_it_fails() {
+        let good = result([3, 0], [0, 0], 20);
+        let best = result([5, 0], [0, 0], 20);
+        let bad = result([1, 1], [0, 0], 20);
+        let results = [vec![good, good], vec![best, bad], vec![good, good]];
+        let (turns, decisions) = drive(GateMode::Confirmed, &plan(2, 20), &results);
+        let measured: Vec<&[usize]> = turns.iter().map(|t| t.candidates.as_slice()).collect();
+        assert_eq!(measured, [&[0, 1, 2][..], &[1], &[0]]);
+        assert_eq!(decisions[0].verdict, Verdict::Accepted);
+        assert!(matches!(
+            decisions[1].verdict,
+            Verdict::Rejected { stage: 2, .. }
+        ));
+        assert_eq!(decisions[2].verdict, Verdict::Deferred);
+    }
+
+    #[test]
+    fn sequential_drops_the_hopeless_and_stops_when_one_is_shown() {
+        let strong = result([8, 0], [1, 0], 20);
+        let weak = result([4, 1], [1, 1], 20);
+        let harmful = result([1, 0], [0, 9], 20);
+        let results = [vec![weak; 4], vec![strong; 4], vec![harmful; 4]];
+        let (turns, decisions) = drive(GateMode::Sequential, &plan(4, 20), &results);
+        let measured: Vec<&[usize]> = turns.iter().map(|t| t.candidates.as_slice()).collect();
+        assert_eq!(measured, [&[0, 1, 2][..], &[0, 1]]);
+        assert_eq!(decisions[0].verdict, Verdict::Deferred);
+        assert_eq!(decisions[1].verdict, Verdict::Accepted);
+        let Verdict::Rejected { stage: 1, reason } = &decisions[2].verdict else {
+            panic!("{:?}", decisions[2].verdict);
+        };
+        assert!(
+            reason.contains("harm on V_out") && reason.contains("+0 −9 of 20"),
+            "{reason}"
+        );
+        let detail = decisions[1].detail();
+        assert!(
+            detail.contains("stage 2: in +8 −0 of 20, out +1 −0 of 20; test 2 at level"),
+            "{detail}"
+        );
+    }
+
+    #[test]
+    fn with_no_failed_problem_nothing_is_measured() {
+        let mut plan = plan(3, 5);
+        plan.iter_mut().for_each(|stage| stage.failed.clear());
+        for (mode, plan) in [
+            (GateMode::Paper, &plan[..1]),
+            (GateMode::Sequential, &plan),
+            (GateMode::Sequential, &[]),
+        ] {
+            let (turns, decisions) = drive(mode, plan, &[vec![]]);
+            assert!(turns.is_empty());
+            assert!(matches!(
+                decisions[0].verdict,
+                Verdict::Rejected { stage: 0, .. }
+            ));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_sequential_contest_accepts_at_most_one_and_only_what_its_level_allows(
+            results in prop::collection::vec(
+                prop::collection::vec((0u32..10, 0u32..10, 0u32..10, 0u32..10), 6), 1..5),
+        ) {
+            let results: Vec<Vec<StageResult>> = results
+                .iter()
+                .map(|looks| {
+                    looks.iter().map(|&(a, b, c, d)| result([a, b], [c, d], 20)).collect()
+                })
+                .collect();
+            let plan = plan(6, 20);
+            let (turns, decisions) = drive(GateMode::Sequential, &plan, &results);
+            prop_assert!(turns.len() <= 6);
+            let accepted: Vec<&Decision> =
+                decisions.iter().filter(|d| d.verdict == Verdict::Accepted).collect();
+            prop_assert!(accepted.len() <= 1);
+            for decision in accepted {
+                let Some(Evidence { test, benefit, .. }) = &decision.evidence else {
+                    return Err(TestCaseError::fail("no evidence"));
+                };
+                prop_assert!(decision.totals().holds());
+                prop_assert!(benefit.last().is_some_and(|e| *e >= 1.0 / test.level * (1.0 - 1e-12)));
+                prop_assert_eq!(benefit.len(), decision.stages.len());
+            }
+        }
+    }
+}

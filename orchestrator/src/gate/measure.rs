@@ -1,0 +1,150 @@
+//! A decision in a run: the incumbent's earlier rollout, fresh pairs, verdicts.
+
+use harness::Harness;
+use rollout::task::{Split, Task};
+use rollout::trajectory::Trajectory;
+
+use super::contest::{Contest, Decision};
+use super::decide::StageResult;
+use super::evidence::{Counts, Pair};
+use super::martingale::Discoveries;
+use super::plan::{Draw, stages};
+use crate::config::GateMode;
+use crate::error::RunError;
+use crate::rollouts::{Arm, Trial, draw};
+use crate::seed::Seed;
+use crate::workshop::Workshop;
+
+/// Lowest temperature of the rollout that tells V_in from V_out.
+const CLASSIFY_TEMPERATURE: f64 = 0.7;
+
+impl Workshop {
+    /// Decide `candidates` against `incumbent`; `place` says where in the run this is, as in
+    /// `round 1 · cycle 2`.
+    ///
+    /// In a stage all arms that are measured make the same rollouts: a pair shares problem and seed, and
+    /// one arm of the incumbent serves every candidate. Nothing about the decision is kept but
+    /// rollouts: asked again, it finds them in the journal and comes to the same end.
+    ///
+    /// # Errors
+    /// As [`Self::roll_arms`].
+    pub(crate) async fn contest(
+        &self,
+        place: &str,
+        incumbent: &Arm,
+        candidates: &[Arm],
+        discoveries: &mut Discoveries,
+    ) -> Result<Vec<Decision>, RunError> {
+        let gate = &self.loaded.config.gate;
+        let Arm { policy, harness } = incumbent;
+        let seed = self
+            .seed()
+            .derive("gate")
+            .derive(harness.id().to_hex())
+            .derive(policy.id());
+        let problems = self.classify(place, incumbent, seed).await?;
+        let solved: Vec<bool> = problems.iter().map(|(_, solved)| *solved).collect();
+        let is_greedy = harness.middleware.sampling.temperature == 0.0;
+        let plan = stages(&solved, gate, is_greedy);
+        let tests = discoveries.enter(candidates.len());
+        // Candidates of a later cycle must not meet an arm whose luck is known already: each contest
+        // has seeds of its own. Greedy decoding has no luck, and its rollouts are in the journal.
+        let seed = match tests.first() {
+            Some(test) if gate.mode == GateMode::Sequential && !is_greedy => {
+                seed.derive("test").derive(test.number)
+            }
+            _ => seed,
+        };
+        let mut contest = Contest::new(gate.mode, &plan, tests);
+        while let Some(turn) = contest.turn() {
+            let stage = &plan[turn.stage];
+            let trials: Vec<Trial> = stage
+                .draws()
+                .map(|draw| trial(&problems, draw, turn.stage, seed))
+                .collect();
+            let mut arms = vec![incumbent.clone()];
+            arms.extend(turn.candidates.iter().map(|i| candidates[*i].clone()));
+            let title = format!(
+                "{place} · gate {}, {} candidate{}",
+                turn.stage + 1,
+                turn.candidates.len(),
+                if turn.candidates.len() == 1 { "" } else { "s" }
+            );
+            let rolled = self.roll_arms(&title, &arms, Split::Gate, &trials).await?;
+            let results: Vec<StageResult> = rolled[1..]
+                .iter()
+                .map(|arm| compare(stage.failed.len(), &rolled[0], arm))
+                .collect();
+            contest.record(&turn, &results);
+        }
+        if contest.winner().is_some() {
+            discoveries.accepted();
+        }
+        Ok(contest.finish())
+    }
+
+    /// What one earlier rollout of the incumbent makes of every gate problem.
+    ///
+    /// It is sampled at [`CLASSIFY_TEMPERATURE`] or more. At a low temperature a fresh rollout repeats
+    /// the one that chose the problems: the incumbent's arm would stand at 0% of V_in and 100% of
+    /// V_out by construction, and anything that answers differently would fail δ_out ≥ 0 however much
+    /// better it is.
+    async fn classify(
+        &self,
+        place: &str,
+        incumbent: &Arm,
+        seed: Seed,
+    ) -> Result<Vec<(Task, bool)>, RunError> {
+        let all = self.splits.gate.len();
+        let trials = draw(&self.splits.gate, all, seed.derive("classify"));
+        let mut warm = Harness::clone(&incumbent.harness);
+        let temperature = &mut warm.middleware.sampling.temperature;
+        *temperature = temperature.max(CLASSIFY_TEMPERATURE);
+        let title = format!("{place} · classify");
+        let classified = self
+            .roll(
+                &title,
+                &incumbent.policy,
+                &warm.into(),
+                Split::Gate,
+                &trials,
+            )
+            .await?;
+        Ok(trials
+            .into_iter()
+            .zip(&classified)
+            .map(|(trial, trajectory)| (trial.task, trajectory.verdict.correct))
+            .collect())
+    }
+}
+
+/// A pair's problem with the seed that both arms use.
+fn trial(problems: &[(Task, bool)], draw: Draw, stage: usize, seed: Seed) -> Trial {
+    let task = problems[draw.problem].0.clone();
+    let seed = seed
+        .derive("stage")
+        .derive(stage)
+        .derive(draw.sample)
+        .derive(task.content_hash().as_str());
+    Trial {
+        seed: seed.value(),
+        task,
+    }
+}
+
+/// Pair both arms of a stage; the first `failed` trials are V_in's.
+fn compare(failed: usize, incumbent: &[Trajectory], candidate: &[Trajectory]) -> StageResult {
+    let pairs: Vec<Pair> = incumbent
+        .iter()
+        .zip(candidate)
+        .map(|(a, b)| Pair {
+            incumbent: a.verdict.correct,
+            candidate: b.verdict.correct,
+        })
+        .collect();
+    let (failed, solved) = pairs.split_at(failed.min(pairs.len()));
+    StageResult::of(
+        Counts::of(failed.iter().copied()),
+        Counts::of(solved.iter().copied()),
+    )
+}
