@@ -3,6 +3,7 @@
 
 mod doctor;
 mod environment;
+mod gate;
 mod inspect;
 mod plan;
 mod progress;
@@ -59,6 +60,9 @@ enum Command {
     Rollback(inspect::RollbackArgs),
     /// Judge answers with a verifier, line by line.
     VerifyAnswer(verify_answer::VerifyAnswerArgs),
+    /// Ask what the gate accepts, by simulation.
+    #[command(subcommand)]
+    Gate(gate::GateCommand),
     /// Check this machine: sandbox, Python, model.
     Doctor(doctor::DoctorArgs),
     /// Print the JSON Schema of the configuration or of a harness.
@@ -134,6 +138,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Diff(args) => inspect::diff(&root, args),
         Command::Rollback(args) => inspect::rollback(&root, args).await,
         Command::VerifyAnswer(args) => verify_answer::verify_answer(&args),
+        Command::Gate(command) => gate::gate(command),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Schema { of } => {
             let schema = match of {

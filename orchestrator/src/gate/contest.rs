@@ -1,7 +1,8 @@
 //! The candidates of one cycle against the incumbent, stage by stage.
 //!
 //! A [`Contest`] says which candidates the next stage measures, takes the results, and ends with a
-//! verdict on each; whoever drives it makes the rollouts ([`super::measure`]).
+//! verdict on each; whoever drives it makes the rollouts ([`super::measure`]) or simulates them
+//! ([`super::simulate`]).
 
 use serde::{Deserialize, Serialize};
 

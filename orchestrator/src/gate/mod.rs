@@ -11,7 +11,7 @@
 //!
 //! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
 //! rule and [`sequential`] when to stop; [`plan`] chooses problems, [`contest`] lets candidates compete,
-//! and [`measure`] drives it.
+//! and [`measure`] or [`simulate`] drives it.
 
 pub mod contest;
 pub mod decide;
@@ -20,3 +20,4 @@ pub mod martingale;
 mod measure;
 pub mod plan;
 pub mod sequential;
+pub mod simulate;

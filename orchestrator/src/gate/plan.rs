@@ -1,6 +1,7 @@
 //! Which problems a decision uses, how often, and in which batches.
 //!
-//! A plan is made of indices of problems; seeds come later ([`super::measure`]).
+//! A plan is made of indices of problems; seeds come later ([`super::measure`]) or never
+//! ([`super::simulate`]).
 
 use crate::config::{GateConfig, GateMode};
 

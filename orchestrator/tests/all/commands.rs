@@ -152,3 +152,64 @@ fn verify_answer_does_not_wait_for_the_end_of_its_input() {
     drop(input);
     assert!(child.wait().expect("ends").success());
 }
+
+#[test]
+fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
+    let place = Place::new();
+    let simulate = |more: &[&str]| {
+        let arguments = ["gate", "simulate", "--json"];
+        let few = if more.contains(&"--decisions") {
+            &[][..]
+        } else {
+            &["--decisions", "40"]
+        };
+        let arguments: Vec<&str> = arguments.iter().chain(few).chain(more).copied().collect();
+        let output = place.command(&arguments).output().expect("runs");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        json
+    };
+    let all = simulate(&[]);
+    for mode in ["paper", "confirmed", "sequential"] {
+        let cells = all[mode].as_array().expect("a list");
+        let effects: Vec<f64> = cells.iter().filter_map(|c| c["effect"].as_f64()).collect();
+        assert_eq!(effects, [-0.05, 0.0, 0.05, 0.1, 0.2, 0.4], "{mode}");
+        for cell in cells {
+            let share = |name: &str| cell[name].as_f64().expect("a number");
+            let sum = share("accepted") + share("rejected") + share("inconclusive");
+            assert!((sum - 1.0).abs() < 1e-9, "{cell}");
+            assert!(share("rollouts") >= 120.0, "{cell}");
+        }
+    }
+    assert_eq!(
+        simulate(&["--mode", "sequential"])["sequential"],
+        all["sequential"]
+    );
+    let other = simulate(&["--mode", "sequential", "--seed", "1"]);
+    assert_ne!(other["sequential"], all["sequential"]);
+    assert!(other.get("paper").is_none());
+
+    let run = simulate(&["--proposals", "30", "--real", "5", "--decisions", "4"]);
+    assert_eq!((&run["proposals"], &run["real"]), (&30.into(), &5.into()));
+    assert!(run["found"].as_f64().expect("a share") > 0.5, "{run}");
+}
+
+#[test]
+fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
+    let place = Place::new();
+    assert_snapshot!(
+        "help_of_gate_simulate",
+        place.run(&["gate", "simulate", "--help"])
+    );
+    let refused: Vec<String> = [
+        ["--rate", "1.5"],
+        ["--spread", "0,1"],
+        ["--spread", "1"],
+        ["--tasks", "1"],
+        ["--effects", "0,20"],
+        ["--level", "0"],
+    ]
+    .iter()
+    .map(|setting| place.run(&["gate", "simulate", setting[0], setting[1]]))
+    .collect();
+    assert_snapshot!("impossible_simulations", refused.concat());
+}
