@@ -87,6 +87,10 @@ pub struct Layers {
     pub rlimits: Status,
     /// Control group limits.
     pub cgroup: Status,
+    /// Warm interpreters: whether they are used, tested by the same attacks as the box. Without
+    /// them programs start cold, which is as safe.
+    #[serde(default)]
+    pub fork_server: Status,
 }
 
 /// What callers rely on.
@@ -219,6 +223,7 @@ mod tests {
                 no_new_privs: held(),
                 rlimits: held(),
                 cgroup: Status::new(false, "not used"),
+                fork_server: held(),
             },
             guarantees: Guarantees {
                 reading: held(),

@@ -47,6 +47,8 @@ pub(crate) enum Stop {
     Output,
     /// Disk limit.
     Disk,
+    /// The program wrote to the channel over which its text came.
+    Nonsense,
 }
 
 impl Exit {
@@ -77,7 +79,7 @@ impl Exit {
     pub(crate) fn stopped(stop: Stop) -> Exit {
         match stop {
             Stop::Wall => Exit::TimedOut,
-            Stop::Output => Exit::Signal(libc::SIGKILL),
+            Stop::Output | Stop::Nonsense => Exit::Signal(libc::SIGKILL),
             Stop::Disk => Exit::Signal(libc::SIGXFSZ),
         }
     }

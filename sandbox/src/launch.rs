@@ -22,16 +22,19 @@ use crate::policy::SandboxPolicy;
 use crate::protocol::{Applied, Ended, Reply, Request};
 
 /// Building a box takes a few milliseconds; a machine under heavy load gets this long.
-const SETUP_WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const SETUP_WITHIN: Duration = Duration::from_secs(20);
 
 /// How long the helper may take to kill everything before it is killed itself.
-const KILL_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const KILL_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long to read on when everything is dead. The pipes are at their end by then.
-const DRAIN_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often the scratch directory is measured where the kernel does not limit it.
-const MEASURE_EVERY: Duration = Duration::from_millis(25);
+pub(crate) const MEASURE_EVERY: Duration = Duration::from_millis(25);
+
+/// More than enough for a traceback of the fork server.
+const LAST_WORDS_BYTES: usize = 16 << 10;
 
 /// What a scratch directory holds besides the program's data.
 const SPARE_BYTES: u64 = 64 << 10;
@@ -112,8 +115,9 @@ pub(crate) struct HelperProcess {
 }
 
 impl HelperProcess {
-    /// Starts the helper in its own process group with an empty environment.
-    pub(crate) fn launch(command: &HelperCommand) -> Result<Self, LaunchError> {
+    /// Starts the helper in its own process group with an empty environment. `stdout` is a pipe for
+    /// a program, and the control socket for a fork server.
+    pub(crate) fn launch(command: &HelperCommand, stdout: Stdio) -> Result<Self, LaunchError> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (replies, channel) = UnixStream::from_std(ours)?.into_split();
@@ -123,7 +127,7 @@ impl HelperProcess {
             .env_clear()
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|source| LaunchError::Spawn {
@@ -139,6 +143,48 @@ impl HelperProcess {
             stdout,
             stderr,
         })
+    }
+
+    /// Sends the request of a fork server and waits until its interpreter starts.
+    pub(crate) async fn start(&mut self, request: &Request) -> Result<Applied, LaunchError> {
+        let mut progress = Progress::default();
+        let starting = async {
+            self.send(request).await?;
+            while progress.started.is_none() && !progress.is_over() {
+                match self.replies.next_line().await? {
+                    Some(line) => progress.hear(&line)?,
+                    None => break,
+                }
+            }
+            Ok::<_, LaunchError>(())
+        };
+        timeout(SETUP_WITHIN, starting)
+            .await
+            .map_err(|_| LaunchError::Stuck)??;
+        match progress {
+            Progress {
+                failed: Some((stage, detail)),
+                ..
+            } => Err(LaunchError::Setup { stage, detail }),
+            Progress {
+                started: Some(_),
+                applied,
+                ..
+            } => Ok(applied),
+            _ => {
+                let words = self.last_words().await;
+                let detail = words.unwrap_or_else(|| "it said nothing".to_owned());
+                Err(LaunchError::Lost { detail })
+            }
+        }
+    }
+
+    /// The last line that a lost helper wrote to its standard error.
+    pub(crate) async fn last_words(&mut self) -> Option<String> {
+        let mut stderr = Capture::new(self.stderr.take(), LAST_WORDS_BYTES);
+        // A helper that is not quite gone yet holds it open.
+        let _ = timeout(DRAIN_WITHIN, stderr.drain()).await;
+        stderr.into_text().lines().last().map(str::to_owned)
     }
 
     /// Runs one program to its end. `measured` is the scratch directory, when it is the parent who
@@ -179,7 +225,7 @@ impl HelperProcess {
                 () = tokio::time::sleep_until(deadline) => break Some(Stop::Wall),
                 _ = measure.tick(), if measured.is_some() => {
                     // The program's source lies there as well.
-                    let limit = request.limits.file_bytes + request.code.len() as u64;
+                    let limit = request.limits.file_bytes + request.purpose.source_bytes();
                     if measured.is_some_and(|path| exceeds(path, limit)) {
                         break Some(Stop::Disk);
                     }
@@ -283,7 +329,7 @@ impl Progress {
 }
 
 /// Whether a directory holds more than `limit` bytes, or more files than anyone needs.
-fn exceeds(directory: &Path, limit: u64) -> bool {
+pub(crate) fn exceeds(directory: &Path, limit: u64) -> bool {
     let mut pending = vec![directory.to_owned()];
     let (mut bytes, mut files) = (0, 0);
     while let Some(directory) = pending.pop() {

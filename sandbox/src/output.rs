@@ -4,6 +4,9 @@
 //! the first byte beyond it, and leaves the rest in the pipe, where the writer blocks until it is
 //! killed.
 
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Size of one read; also the default capacity of a pipe.
@@ -68,7 +71,23 @@ impl<R: AsyncRead + Unpin> Capture<R> {
             Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         }
     }
+}
 
+impl<R: AsFd> Capture<R> {
+    /// Takes what is in the pipe now. The pipe must not block.
+    pub(crate) fn read_available(&mut self) {
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| !self.is_truncated) {
+            match nix::unistd::read(pipe.as_fd(), &mut self.chunk) {
+                Ok(count) if count > 0 => self.keep(count),
+                Err(Errno::EINTR) => {}
+                // Nothing more now, nothing more ever, or nothing to be had.
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<R> Capture<R> {
     fn keep(&mut self, count: usize) {
         let room = self.cap - self.kept.len();
         let taken = count.min(room);

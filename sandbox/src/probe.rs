@@ -5,14 +5,16 @@
 //! afterwards.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::libc;
 use nix::unistd::geteuid;
+use tempfile::TempDir;
 
 use crate::enforcement::{EnforcementReport, Guarantees, Isolation, Layers, Status};
 use crate::execution::{Execution, Exit};
+use crate::forks::Pool;
 use crate::helper;
 use crate::interpreter::Interpreter;
 use crate::launch::Run;
@@ -25,6 +27,9 @@ const CONTROLS: &str = include_str!("python/controls.py");
 
 /// Content of the file that must stay unread and untouched.
 const CANARY: &str = "nobody inside reads this";
+
+/// The attacks take well below a second; a machine under heavy load gets this long.
+const PROBE_WALL: Duration = Duration::from_secs(20);
 
 /// Tries the separations in order and reports on the first in which Python runs.
 pub(crate) async fn probe(
@@ -129,27 +134,15 @@ async fn attempt(
     setting: &Setting,
 ) -> Result<Result<Evidence, String>, SandboxError> {
     let policy = SandboxPolicy {
-        wall: Duration::from_secs(20),
+        wall: PROBE_WALL,
         cpu: Duration::from_secs(10),
         memory_mib: 256,
         output_bytes: 64 << 10,
         processes: 1,
         file_mib: 1,
     };
-    let outside = workshop.outside()?;
-    let canary = outside.path().join("canary");
-    let unusable = |source| SandboxError::Scratch {
-        path: canary.clone(),
-        source,
-    };
-    std::fs::write(&canary, CANARY).map_err(unusable)?;
-    let code = format!(
-        "CANARY = {}\nMEMORY_BYTES = {}\nFILE_BYTES = {}\nVARIABLES = {}\n{CONTROLS}",
-        literal(&canary.to_string_lossy()),
-        policy.memory_mib << 20,
-        policy.file_mib << 20,
-        serde_json::json!(helper::variable_names()),
-    );
+    let (outside, canary) = outside(workshop)?;
+    let code = attacks(&canary, &policy, false);
     let Run { applied, execution } = match workshop.run(setting, &code, &policy, true).await {
         Ok(run) => run,
         Err(SandboxError::Launch(error)) => return Ok(Err(with_causes(&error))),
@@ -173,6 +166,75 @@ async fn attempt(
         execution,
         canary_is_intact,
     }))
+}
+
+/// Runs the same attacks in a fork of a server, and some on the server. Says whether everything
+/// holds there that holds in `report`.
+pub(crate) async fn probe_pool(
+    workshop: &Workshop,
+    pool: &Pool,
+    report: &EnforcementReport,
+) -> Result<Status, SandboxError> {
+    if !report.layers.seccomp.enforced {
+        let detail = "needs seccomp, which keeps programs from their server";
+        return Ok(Status::new(false, detail));
+    }
+    // As the first program will want it, so that the server can be used again.
+    let policy = SandboxPolicy {
+        wall: PROBE_WALL,
+        ..SandboxPolicy::default()
+    };
+    let (outside, canary) = outside(workshop)?;
+    let code = attacks(&canary, &policy, true);
+    let Some(Run { applied, execution }) = pool.run(&code, &policy).await else {
+        let detail = "this interpreter cannot be one (Python 3.9 with ctypes, resource and mmap)";
+        return Ok(Status::new(false, detail));
+    };
+    let evidence = Evidence {
+        applied,
+        canary_is_intact: is_intact(outside.path(), &canary),
+        execution,
+    };
+    let expected = report.guarantees.all();
+    let found = guarantees(&evidence);
+    let weaker: Vec<_> = found
+        .all()
+        .into_iter()
+        .zip(expected)
+        .filter(|((_, found), (_, expected))| expected.enforced && !found.enforced)
+        .map(|((name, found), _)| format!("{name}: {}", found.detail))
+        .collect();
+    if weaker.is_empty() {
+        let attacks = evidence.execution.stdout.lines().count();
+        let detail = format!("{attacks} attacks by a forked program, its server included, failed");
+        Ok(Status::new(true, detail))
+    } else {
+        Ok(Status::new(false, weaker.join("; ")))
+    }
+}
+
+/// A file that no program may reach, in a directory of its own.
+fn outside(workshop: &Workshop) -> Result<(TempDir, PathBuf), SandboxError> {
+    let outside = workshop.directory("outside-")?;
+    let canary = outside.path().join("canary");
+    let unusable = |source| SandboxError::Scratch {
+        path: canary.clone(),
+        source,
+    };
+    std::fs::write(&canary, CANARY).map_err(unusable)?;
+    Ok((outside, canary))
+}
+
+/// The program that attacks the box.
+fn attacks(canary: &Path, policy: &SandboxPolicy, is_forked: bool) -> String {
+    format!(
+        "CANARY = {}\nMEMORY_BYTES = {}\nFILE_BYTES = {}\nVARIABLES = {}\nIS_FORKED = {}\n{CONTROLS}",
+        literal(&canary.to_string_lossy()),
+        policy.memory_mib << 20,
+        policy.file_mib << 20,
+        serde_json::json!(helper::variable_names()),
+        if is_forked { "True" } else { "False" },
+    )
 }
 
 /// An error in one line.
@@ -284,6 +346,7 @@ fn layers(applied: &Applied, isolation: Isolation) -> Layers {
             "CPU, AS, FSIZE, NOFILE, STACK, CORE and others",
         ),
         cgroup: Status::new(false, "not used: limits are per process, see rlimits"),
+        fork_server: Status::new(false, "not used"),
     }
 }
 

@@ -9,25 +9,61 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::enforcement::Isolation;
+use crate::policy::SandboxPolicy;
 
 /// Longest request the helper reads, so that a corrupt length cannot make it allocate gigabytes.
 pub(crate) const MAXIMUM_REQUEST_BYTES: u32 = 64 << 20;
+
+/// Longest program for a fork server, whose scratch directory has its size before any program.
+pub(crate) const MAXIMUM_FORKED_SOURCE_BYTES: usize = 64 << 10;
 
 /// Everything the helper needs to know for one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// Goes into the program's command line, so that people and tests find it in a process list.
     pub(crate) label: String,
-    /// The Python source.
-    pub(crate) code: String,
+    /// What the interpreter is for.
+    pub(crate) purpose: Purpose,
     /// What was found at creation and is the same for every run.
     pub(crate) setting: Setting,
     /// Working directory of the program, writable.
     pub(crate) scratch: PathBuf,
-    /// Bounds of this run.
+    /// Bounds of this run; of a server, only the size of the scratch directory counts.
     pub(crate) limits: Limits,
     /// Whether to test namespaces from inside as well, as is done once at creation.
     pub(crate) is_probe: bool,
+}
+
+/// What an interpreter is started for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Purpose {
+    /// One program, which ends with it.
+    Program {
+        /// The Python source.
+        code: String,
+    },
+    /// Forking a child for each of many programs. The helper's standard output is a socket then,
+    /// see `forks::server`.
+    Server {
+        /// What to import once for all children, where it is installed.
+        modules: Vec<String>,
+    },
+}
+
+impl Purpose {
+    /// Bytes that the program's source takes in the scratch directory.
+    pub(crate) fn source_bytes(&self) -> u64 {
+        match self {
+            Purpose::Program { code } => code.len() as u64,
+            Purpose::Server { .. } => MAXIMUM_FORKED_SOURCE_BYTES as u64,
+        }
+    }
+
+    /// Whether programs are children of the interpreter rather than the interpreter itself.
+    pub(crate) fn is_server(&self) -> bool {
+        matches!(self, Purpose::Server { .. })
+    }
 }
 
 /// The part of a request that does not change between runs.
@@ -81,6 +117,18 @@ pub(crate) struct Limits {
     pub(crate) memory_bytes: u64,
     pub(crate) file_bytes: u64,
     pub(crate) processes: u32,
+}
+
+impl Limits {
+    /// A policy in the kernel's units.
+    pub(crate) fn of(policy: &SandboxPolicy) -> Self {
+        Limits {
+            cpu_seconds: policy.cpu_seconds(),
+            memory_bytes: policy.memory_mib << 20,
+            file_bytes: policy.file_mib << 20,
+            processes: policy.processes,
+        }
+    }
 }
 
 /// One line from the helper.

@@ -1,21 +1,24 @@
 //! The public entry.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
 use crate::enforcement::{EnforcementReport, Isolation};
 use crate::execution::Execution;
+use crate::forks::{Pool, Session};
 use crate::interpreter::{Interpreter, InterpreterError};
 use crate::launch::{HelperCommand, HelperProcess, LaunchError, Run};
 use crate::policy::{PolicyError, SandboxPolicy};
 use crate::probe;
-use crate::protocol::{Limits, Request, Setting};
+use crate::protocol::{Limits, Purpose, Request, Setting};
 
 /// Where the scratch directory appears in a private file system.
-const SCRATCH_IN_VIEW: &str = "/box";
+const SCRATCH_IN_VIEW: &str = "/box/scratch";
 
 /// Numbers the boxes of this process, for the labels of their programs.
 static BOXES: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +27,9 @@ static BOXES: AtomicU64 = AtomicU64::new(0);
 /// may happen at the same time.
 #[derive(Debug)]
 pub struct Sandbox {
-    workshop: Workshop,
+    // First, so that servers are told to go before their directories do.
+    pool: Option<Arc<Pool>>,
+    workshop: Arc<Workshop>,
     setting: Setting,
     report: EnforcementReport,
 }
@@ -37,6 +42,19 @@ pub struct SandboxOptions {
     pub allow_degraded: bool,
     /// Use this separation and no other; by default the strongest that works.
     pub isolation: Option<Isolation>,
+    /// How programs get their interpreter.
+    pub start: Start,
+}
+
+/// How a program gets its interpreter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// From a fork server where that is possible, otherwise as if cold. What the program may do is
+    /// the same.
+    #[default]
+    Warm,
+    /// Each program starts an interpreter of its own.
+    Cold,
 }
 
 /// Why there is no box, or why a run could not take place. What the program inside does wrong is
@@ -72,6 +90,12 @@ pub enum SandboxError {
     Unusable {
         /// Each separation with what went wrong.
         attempts: Vec<String>,
+    },
+    /// Programs with state need a fork server, and there is none.
+    #[error("the sandbox has no fork server, which programs with state need: {detail}")]
+    NoForkServer {
+        /// Why not.
+        detail: String,
     },
     /// The box can be built, but it does not hold.
     #[error(
@@ -114,8 +138,9 @@ impl Sandbox {
         options: SandboxOptions,
     ) -> Result<Self, SandboxError> {
         let interpreter = Interpreter::find(&python).await?;
-        let workshop = Workshop::new(helper, scratch_root)?;
-        let (setting, report) = probe::probe(&workshop, &interpreter, options.isolation).await?;
+        let workshop = Arc::new(Workshop::new(helper, scratch_root)?);
+        let (setting, mut report) =
+            probe::probe(&workshop, &interpreter, options.isolation).await?;
         let missing = report.broken();
         if !missing.is_empty() && !options.allow_degraded {
             let missing = missing
@@ -124,7 +149,16 @@ impl Sandbox {
                 .collect();
             return Err(SandboxError::Degraded { missing });
         }
+        let pool = match options.start {
+            Start::Warm => {
+                let pool = Pool::new(Arc::clone(&workshop), setting.clone());
+                report.layers.fork_server = probe::probe_pool(&workshop, &pool, &report).await?;
+                report.layers.fork_server.enforced.then(|| Arc::new(pool))
+            }
+            Start::Cold => None,
+        };
         Ok(Sandbox {
+            pool,
             workshop,
             setting,
             report,
@@ -143,11 +177,27 @@ impl Sandbox {
         policy: &SandboxPolicy,
     ) -> Result<Execution, SandboxError> {
         policy.validate(self.setting.counts_processes)?;
-        Ok(self
-            .workshop
-            .run(&self.setting, code, policy, false)
-            .await?
-            .execution)
+        if let Some(pool) = &self.pool
+            && Pool::takes(code, policy)
+            && let Some(run) = pool.run(code, policy).await
+        {
+            return Ok(run.execution);
+        }
+        let run = self.workshop.run(&self.setting, code, policy, false).await?;
+        Ok(run.execution)
+    }
+
+    /// An interpreter for one rollout, in which variables live on from call to call. Waits while
+    /// very many are open.
+    ///
+    /// # Errors
+    ///
+    /// [`SandboxError::NoForkServer`] where the box has no fork server.
+    pub async fn open_session(&self) -> Result<Session, SandboxError> {
+        let pool = self.pool.as_ref().ok_or_else(|| SandboxError::NoForkServer {
+            detail: self.report.layers.fork_server.detail.clone(),
+        })?;
+        Ok(Session::open(Arc::clone(pool)).await)
     }
 
     /// What the box enforces here.
@@ -155,7 +205,8 @@ impl Sandbox {
         &self.report
     }
 
-    /// A text that the command line of every program of this box contains while it runs.
+    /// A text that the command line of every program of this box contains while it runs, and that
+    /// of every fork server while it is kept.
     pub fn process_label(&self) -> &str {
         &self.workshop.label
     }
@@ -164,7 +215,7 @@ impl Sandbox {
 /// What it takes to run something, before and after the box has been tested.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    helper: HelperCommand,
+    pub(crate) helper: HelperCommand,
     label: String,
     home: TempDir,
     runs: AtomicU64,
@@ -199,11 +250,6 @@ impl Workshop {
         self.home.path().join("view")
     }
 
-    /// A directory that no program may reach, for the probe's canary.
-    pub(crate) fn outside(&self) -> Result<TempDir, SandboxError> {
-        self.directory("outside-")
-    }
-
     /// Runs one program.
     pub(crate) async fn run(
         &self,
@@ -219,21 +265,14 @@ impl Workshop {
             Some(self.directory("run-")?)
         };
         let on_disk_path = on_disk.as_ref().map(TempDir::path);
-        let run_number = self.runs.fetch_add(1, Ordering::Relaxed);
-        let request = Request {
-            label: format!("{}{run_number}", self.label),
+        let purpose = Purpose::Program {
             code: code.to_owned(),
-            setting: setting.clone(),
-            scratch: on_disk_path.map_or_else(|| PathBuf::from(SCRATCH_IN_VIEW), PathBuf::from),
-            limits: Limits {
-                cpu_seconds: policy.cpu_seconds(),
-                memory_bytes: policy.memory_mib << 20,
-                file_bytes: policy.file_mib << 20,
-                processes: policy.processes,
-            },
-            is_probe,
         };
-        let run = HelperProcess::launch(&self.helper)?
+        let request = Request {
+            is_probe,
+            ..self.request(setting, purpose, on_disk_path, Limits::of(policy))
+        };
+        let run = HelperProcess::launch(&self.helper, Stdio::piped())?
             .run(&request, policy, on_disk_path)
             .await;
         if let Some(directory) = on_disk {
@@ -242,7 +281,27 @@ impl Workshop {
         Ok(run?)
     }
 
-    fn directory(&self, prefix: &str) -> Result<TempDir, SandboxError> {
+    /// What a helper is asked for. `on_disk` is the scratch directory outside a private file system.
+    pub(crate) fn request(
+        &self,
+        setting: &Setting,
+        purpose: Purpose,
+        on_disk: Option<&Path>,
+        limits: Limits,
+    ) -> Request {
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        Request {
+            label: format!("{}{number}", self.label),
+            purpose,
+            setting: setting.clone(),
+            scratch: on_disk.map_or_else(|| PathBuf::from(SCRATCH_IN_VIEW), PathBuf::from),
+            limits,
+            is_probe: false,
+        }
+    }
+
+    /// An empty directory.
+    pub(crate) fn directory(&self, prefix: &str) -> Result<TempDir, SandboxError> {
         tempfile::Builder::new()
             .prefix(prefix)
             .tempdir_in(self.home.path())
@@ -261,4 +320,18 @@ async fn remove(directory: TempDir) -> Result<(), SandboxError> {
         .map_err(io::Error::from)
         .and_then(std::convert::identity)
         .map_err(|source| SandboxError::Scratch { path, source })
+}
+
+/// Removes what is in a directory, and keeps the directory.
+pub(crate) fn empty(directory: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            // One without permissions can hold nothing, as it could not be entered.
+            std::fs::remove_dir(entry.path()).or_else(|_| std::fs::remove_dir_all(entry.path()))?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }

@@ -117,8 +117,24 @@ fn make_read_only(at: &Path, is_device: bool) -> Result<(), Errno> {
 fn add_scratch(root: &Path, request: &Request, supervisor: u32) -> io::Result<()> {
     let at = inside(root, &request.scratch);
     fs::create_dir_all(&at)?;
-    let code_bytes = request.code.len() as u64;
-    let bytes = request.limits.file_bytes + code_bytes + SPARE_BYTES;
+    mount_scratch(&at, request, supervisor)?;
+    // Programs are used to writing there. Only a convenience, as `TMPDIR` says it too: an
+    // interpreter that lives below /tmp itself keeps its place.
+    match symlink(&request.scratch, root.join("tmp")) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}
+
+/// Puts an empty scratch directory in the place of the one before, inside the private file system.
+pub(super) fn renew_scratch(request: &Request, supervisor: u32) -> Result<(), Errno> {
+    // Detached, as a mount that is still busy must not be able to stay.
+    umount2(&request.scratch, MntFlags::MNT_DETACH)?;
+    mount_scratch(&request.scratch, request, supervisor)
+}
+
+fn mount_scratch(at: &Path, request: &Request, supervisor: u32) -> Result<(), Errno> {
+    let bytes = request.limits.file_bytes + request.purpose.source_bytes() + SPARE_BYTES;
     let owner = match request.setting.isolation {
         Isolation::FreshUser => {
             let user = program::fresh_user_id(supervisor);
@@ -128,13 +144,7 @@ fn add_scratch(root: &Path, request: &Request, supervisor: u32) -> io::Result<()
         _ => String::new(),
     };
     let options = format!("mode=0700,size={bytes},nr_inodes={SCRATCH_FILES}{owner}");
-    mount_memory(&at, &options)?;
-    // Programs are used to writing there. Only a convenience, as `TMPDIR` says it too: an
-    // interpreter that lives below /tmp itself keeps its place.
-    match symlink(&request.scratch, root.join("tmp")) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        result => result,
-    }
+    mount_memory(at, &options)
 }
 
 /// Swaps the root and lets go of the old one.

@@ -1,5 +1,7 @@
 //! Process 1 of the box: when it dies, the kernel kills everything in the box.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -30,10 +32,23 @@ pub(super) fn run(assignment: &Assignment<'_>, channel: &mut Channel) -> Result<
     if request.setting.isolation.has_view() {
         file_system::enter(request, *supervisor)?;
     }
+    let is_keeper = request.purpose.is_server() && request.setting.isolation.has_view();
+    let (ours, theirs) = is_keeper
+        .then(UnixStream::pair)
+        .transpose()
+        .at("connecting the server")?
+        .unzip();
     let program = match fork_process("starting the program")? {
-        ForkResult::Child => return program::become_python(assignment, channel, separations),
+        ForkResult::Child => {
+            drop(ours);
+            return program::become_python(assignment, channel, separations, theirs);
+        }
         ForkResult::Parent { child } => child,
     };
+    drop(theirs);
+    if let Some(server) = ours {
+        keep_scratch(server, assignment)?;
+    }
     loop {
         match waitpid(None, None) {
             Ok(status) if status.pid() == Some(program) => {
@@ -44,4 +59,17 @@ pub(super) fn run(assignment: &Assignment<'_>, channel: &mut Channel) -> Result<
             Err(error) => return Err(error).at("waiting for the program"),
         }
     }
+}
+
+/// Renews the scratch directory whenever the fork server asks for it, until the server is gone. The
+/// server has no privilege to mount anything. It asks between two programs.
+fn keep_scratch(mut server: UnixStream, assignment: &Assignment<'_>) -> Result<(), Failure> {
+    const STAGE: &str = "renewing the scratch directory";
+    let mut wish = [0];
+    while server.read(&mut wish).at(STAGE)? > 0 {
+        file_system::renew_scratch(assignment.request, assignment.supervisor).at(STAGE)?;
+        // A server that has just died will be noticed by the next read.
+        let _ = server.write_all(&wish);
+    }
+    Ok(())
 }

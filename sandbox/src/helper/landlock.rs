@@ -1,5 +1,6 @@
 //! Landlock: which files the program may touch, whatever its user id could.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use landlock::{
@@ -41,7 +42,7 @@ fn restrict(request: &Request) -> Result<RestrictionStatus, RulesetError> {
     let setting = &request.setting;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let read_and_write = AccessFs::ReadFile | AccessFs::WriteFile;
-    let scratch = [request.scratch.clone()];
+    let scratch = [scratch(request)];
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -57,6 +58,29 @@ fn restrict(request: &Request) -> Result<RestrictionStatus, RulesetError> {
     rules = allow(rules, &setting.devices, read_and_write)?;
     rules = allow(rules, &scratch, in_scratch())?;
     rules.restrict_self()
+}
+
+/// Where files may be written. A server's scratch directory is mounted anew for every program, and
+/// a rule belongs to the directory that it was made for, so there it is made for the one above,
+/// which is read-only and holds nothing else.
+fn scratch(request: &Request) -> PathBuf {
+    match request.scratch.parent() {
+        Some(parent) if request.purpose.is_server() && request.setting.isolation.has_view() => {
+            parent.to_owned()
+        }
+        _ => request.scratch.clone(),
+    }
+}
+
+/// A second domain for the children of a server: they can neither signal nor trace the server,
+/// which stays outside. Nothing where the kernel does not know such domains.
+pub(super) fn children_domain() -> Result<Option<OwnedFd>, Failure> {
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::from_all(NEWEST))
+        .and_then(|rules| rules.create())
+        .at("preparing the children's Landlock domain")?;
+    Ok(rules.into())
 }
 
 /// Ordinary files and directories, but nothing to execute, no devices and no sockets.

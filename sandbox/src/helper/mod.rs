@@ -17,16 +17,18 @@
 //!
 //! Parts, in the order in which a run passes through them: `channel` receives the request,
 //! `supervisor` enters the `namespaces` and forks, `init` builds the `file_system`, `program`
-//! applies `limits`, `landlock` and `seccomp` and becomes Python.
+//! applies `limits`, `landlock` and `seccomp` and becomes Python. That Python is either the program
+//! or a `server` that forks one child for each of many programs.
 
 mod channel;
 mod file_system;
 mod init;
 mod landlock;
-mod limits;
+pub(crate) mod limits;
 mod namespaces;
 mod program;
 mod seccomp;
+mod server;
 mod supervisor;
 mod system_calls;
 

@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -15,12 +16,23 @@ use nix::unistd::{
 
 use super::channel::Channel;
 use super::seccomp::Permissions;
+use super::server::Preparation;
 use super::supervisor::Assignment;
 use super::{At, Failure, landlock, limits, seccomp};
 use crate::enforcement::Isolation;
-use crate::protocol::{Applied, Reply, Request, Separations};
+use crate::protocol::{Applied, Purpose, Reply, Request, Separations};
 
-const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
+/// A program that is alone in its interpreter.
+const BOOTSTRAP: &str = concat!(
+    include_str!("../python/program.py"),
+    include_str!("../python/bootstrap.py")
+);
+
+/// An interpreter that forks programs.
+const SERVER: &str = concat!(
+    include_str!("../python/program.py"),
+    include_str!("../python/server.py")
+);
 
 /// User ids from here on belong to nobody on a usual machine; the supervisor's process number
 /// makes one that no other live box has.
@@ -71,11 +83,12 @@ pub(super) fn fresh_user_id(supervisor: u32) -> u32 {
 }
 
 /// Gives up everything that the program must not have, then executes the interpreter. Returns only
-/// when that fails.
+/// when that fails. `scratch_keeper` is a server's, see [`super::init`].
 pub(super) fn become_python(
     assignment: &Assignment<'_>,
     channel: &mut Channel,
     separations: Separations,
+    scratch_keeper: Option<UnixStream>,
 ) -> Result<ExitCode, Failure> {
     let Assignment {
         request,
@@ -87,8 +100,20 @@ pub(super) fn become_python(
     if request.setting.isolation == Isolation::FreshUser {
         change_user(fresh_user_id(*supervisor))?;
     }
-    chdir(&request.scratch).at("entering the scratch directory")?;
-    fs::write("main.py", &request.code).at("writing the program")?;
+    let permissions = permissions(request);
+    let preparation = match &request.purpose {
+        Purpose::Program { code } => {
+            chdir(&request.scratch).at("entering the scratch directory")?;
+            fs::write("main.py", code).at("writing the program")?;
+            None
+        }
+        Purpose::Server { modules } => {
+            // Not in the scratch directory, which is replaced under it.
+            chdir("/").at("leaving the working directory")?;
+            let preparation = Preparation::new(permissions, scratch_keeper)?;
+            Some((preparation.argument(request, modules)?, preparation))
+        }
+    };
     // After the change of user, which clears it. In a process namespace init's death is enough.
     prctl::set_pdeathsig(Signal::SIGKILL).at("tying the program to its supervisor")?;
     let is_direct_child = !request.setting.isolation.has_namespaces();
@@ -97,13 +122,24 @@ pub(super) fn become_python(
         return Ok(ExitCode::FAILURE);
     }
     close_on_exec()?;
-    let invocation = Invocation::new(request).at("preparing the command line")?;
+    let argument = match &preparation {
+        Some((argument, descriptors)) => {
+            descriptors.keep_open()?;
+            Some(argument.as_str())
+        }
+        None => None,
+    };
+    let invocation = Invocation::new(request, argument).at("preparing the command line")?;
 
     prctl::set_no_new_privs().at("giving up new privileges")?;
     let no_new_privs = prctl::get_no_new_privs().at("giving up new privileges")?;
     let landlock_abi = landlock::apply(request)?;
     let rlimits = limits::apply(request)?;
-    let seccomp = seccomp::apply(permissions(request), request.setting.seccomp_is_optional)?;
+    let seccomp = if request.purpose.is_server() {
+        seccomp::apply_to_server(permissions)?
+    } else {
+        seccomp::apply(permissions, request.setting.seccomp_is_optional)?
+    };
     let user_id = getuid().as_raw();
     let applied = Applied {
         landlock_abi,
@@ -172,11 +208,13 @@ struct Invocation {
 }
 
 impl Invocation {
-    fn new(request: &Request) -> Result<Self, Errno> {
+    fn new(request: &Request, server: Option<&str>) -> Result<Self, Errno> {
         let setting = &request.setting;
         let executable = c_string(setting.executable.as_os_str())?;
         let mut arguments = vec![executable.clone()];
-        for argument in OPTIONS.iter().chain(&[BOOTSTRAP, &request.label]) {
+        let script = if server.is_some() { SERVER } else { BOOTSTRAP };
+        let specific = [script, &request.label].into_iter().chain(server);
+        for argument in OPTIONS.into_iter().chain(specific) {
             arguments.push(c_string(OsStr::new(argument))?);
         }
         for path in &setting.module_paths {

@@ -16,7 +16,7 @@ use seccompiler::{
 
 use super::system_calls::{
     ALLOWED, ALLOWED_HERE, DESCRIPTOR_COMMANDS, FORKS, METADATA, PROCESS_ATTRIBUTES, REQUESTS,
-    UNKNOWN,
+    SERVING, SERVING_ATTRIBUTES, UNKNOWN,
 };
 use super::{At, Failure};
 
@@ -33,11 +33,84 @@ pub(super) struct Permissions {
     pub(super) metadata: bool,
 }
 
+/// Stands for the process itself in [`forked`], which is made before there is one. Above the
+/// largest process number of any kernel.
+pub(super) const OWN_PID: u32 = 0x7FFF_FFF1;
+
+/// Restricts a fork server for good: what its programs may do, and what it takes to fork and
+/// confine them.
+pub(super) fn apply_to_server(permissions: Permissions) -> Result<bool, Failure> {
+    const STAGE: &str = "applying seccomp";
+    for program in server_rules(permissions).and_then(filters).at(STAGE)? {
+        seccompiler::apply_filter(&program).at(STAGE)?;
+    }
+    Ok(true)
+}
+
+/// What a child of a fork server gives up before it runs a program, as the kernel takes it: on top
+/// of the server's filters everything that [`server_rules`] adds. Every [`OWN_PID`] in it has to be
+/// replaced by the child's process number.
+pub(super) fn forked(permissions: Permissions) -> Result<Vec<u8>, BackendError> {
+    let program = forked_filter(permissions)?;
+    Ok(program.iter().flat_map(instruction).collect())
+}
+
+/// `struct sock_filter`.
+fn instruction(filter: &seccompiler::sock_filter) -> [u8; 8] {
+    let ([c0, c1], [k0, k1, k2, k3]) = (filter.code.to_ne_bytes(), filter.k.to_ne_bytes());
+    [c0, c1, filter.jt, filter.jf, k0, k1, k2, k3]
+}
+
+fn forked_filter(permissions: Permissions) -> Result<BpfProgram, BackendError> {
+    let refused = SERVING.iter().chain(FORKS);
+    let mut refused: Rules = refused.map(|&call| (call, Vec::new())).collect();
+    let other = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Ne,
+        u64::from(OWN_PID),
+    )?;
+    for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_tkill] {
+        refused.insert(call, vec![SeccompRule::new(vec![other.clone()])?]);
+    }
+    let children = if permissions.threads {
+        let no_thread = masked(0, number(libc::CLONE_THREAD), 0)?;
+        vec![SeccompRule::new(vec![no_thread])?]
+    } else {
+        Vec::new()
+    };
+    refused.insert(libc::SYS_clone, children);
+    refused.insert(libc::SYS_prctl, one_of(0, SERVING_ATTRIBUTES.map(number))?);
+    let filter = SeccompFilter::new(
+        refused,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    filter.try_into()
+}
+
+/// Rules of a program and of its server together. Signals may go anywhere: where process numbers
+/// are the machine's, the server is still the only one to send them.
+fn server_rules(permissions: Permissions) -> Result<Rules, BackendError> {
+    let mut rules = rules(Permissions {
+        children: true,
+        only_signals_to: None,
+        ..permissions
+    })?;
+    rules.extend(SERVING.iter().map(|&call| (call, Vec::new())));
+    let attributes = PROCESS_ATTRIBUTES.iter().chain(&SERVING_ATTRIBUTES);
+    let attributes =
+        attributes.map(|&attribute| SeccompRule::new(vec![equal(0, number(attribute))?]));
+    rules.insert(libc::SYS_prctl, attributes.collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
 /// Restricts this process for good. Returns whether the filters are in force; they may only be
 /// missing where the kernel has no seccomp and that is acceptable.
 pub(super) fn apply(permissions: Permissions, is_optional: bool) -> Result<bool, Failure> {
     const STAGE: &str = "applying seccomp";
-    for program in programs(permissions).at(STAGE)? {
+    for program in rules(permissions).and_then(filters).at(STAGE)? {
         match seccompiler::apply_filter(&program) {
             Err(seccompiler::Error::Seccomp(error)) if is_optional && is_missing(&error) => {
                 return Ok(false);
@@ -55,7 +128,7 @@ fn is_missing(error: &io::Error) -> bool {
 /// The filters, in the order in which they have to be installed: the second forbids installing
 /// more. A call is refused when either filter refuses it, so the second leaves those to the first
 /// that have to fail with another error.
-fn programs(permissions: Permissions) -> Result<[BpfProgram; 2], BackendError> {
+fn filters(mut allowed: Rules) -> Result<[BpfProgram; 2], BackendError> {
     let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
     let architecture = std::env::consts::ARCH.try_into()?;
     let unknown: Rules = UNKNOWN
@@ -63,7 +136,6 @@ fn programs(permissions: Permissions) -> Result<[BpfProgram; 2], BackendError> {
         .flatten()
         .map(|call| (call, Vec::new()))
         .collect();
-    let mut allowed = rules(permissions)?;
     allowed.extend(unknown.clone());
     let known = SeccompFilter::new(
         unknown,
@@ -192,7 +264,7 @@ mod tests {
                 only_signals_to: (bits & 4 != 0).then(Pid::this),
                 metadata: bits & 8 != 0,
             };
-            let [known, permitted] = programs(permissions).unwrap();
+            let [known, permitted] = rules(permissions).and_then(filters).unwrap();
             assert!(!permitted.is_empty() && !known.is_empty());
         }
     }

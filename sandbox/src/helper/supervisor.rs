@@ -54,7 +54,7 @@ pub(super) fn run(request: &Request, channel: &mut Channel) -> Result<ExitCode, 
     match fork_process("starting the box")? {
         ForkResult::Child if isolation.has_namespaces() => init::run(&assignment, channel),
         ForkResult::Child => {
-            program::become_python(&assignment, channel, assignment.origin.compare())
+            program::become_python(&assignment, channel, assignment.origin.compare(), None)
         }
         ForkResult::Parent { child } => {
             let ended = watch(child, channel, &signals)?;

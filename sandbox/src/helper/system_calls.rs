@@ -242,6 +242,13 @@ pub(super) const PROCESS_ATTRIBUTES: [i32; 5] = [
     libc::PR_GET_NO_NEW_PRIVS,
 ];
 
+/// What only a fork server may do, besides starting children: it waits for them by descriptor, and
+/// they confine themselves further.
+pub(super) const SERVING: &[i64] = &[libc::SYS_pidfd_open, libc::SYS_landlock_restrict_self];
+
+/// Process attributes that go with it.
+pub(super) const SERVING_ATTRIBUTES: [i32; 2] = [libc::PR_SET_PDEATHSIG, libc::PR_SET_SECCOMP];
+
 /// Calls that C libraries try first and replace by an older one when the kernel does not know
 /// them. `clone3` passes its flags in memory, where no filter can see them.
 pub(super) const UNKNOWN: [RangeInclusive<i64>; 2] =

@@ -1,5 +1,6 @@
 # Attacks the box from inside. Prints one line for each attack: guarantee, held or broken, detail.
-# CANARY (a file outside the box), MEMORY_BYTES, FILE_BYTES and VARIABLES are defined above this.
+# CANARY (a file outside the box), MEMORY_BYTES, FILE_BYTES, VARIABLES and IS_FORKED (whether the
+# parent process is a fork server) are defined above this.
 import os
 import sys
 
@@ -54,6 +55,20 @@ def fork():
 
 attack("processes", "fork", fork)
 attack("processes", "spawn", lambda: os.posix_spawn(sys.executable, ["python", "-V"], {}))
+
+if IS_FORKED:
+    server = os.getppid()
+    attack("processes", "signalling the fork server", lambda: os.kill(server, 0))
+    attack("processes", "signalling every process", lambda: os.kill(-1, 0))
+    attack("processes", "the fork server's memory", lambda: open(f"/proc/{server}/mem", "rb"))
+    inherited = []
+    for number in range(3, 64):
+        try:
+            os.fstat(number)
+            inherited.append(number)
+        except OSError:
+            pass
+    report("processes", not inherited, f"descriptors {inherited}" if inherited else "no descriptors")
 
 import _thread
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sandbox::{Exit, SandboxPolicy};
 
-use crate::support::{TestBox, every_kind, policy, strongest, with_children};
+use crate::support::{TestBox, every_kind, parent, policy, strongest, with_children};
 
 /// Runs a program that hides children, checks that they exist, and that they are gone afterwards.
 async fn assert_hidden_children_die(test: &TestBox, code: &str, children: usize) {
@@ -143,20 +143,11 @@ async fn the_box_dies_with_its_supervisor() {
 /// The supervisors of the programs that run now: their ancestors that are children of this
 /// process.
 fn supervisors(test: &TestBox) -> Vec<u32> {
-    let parent = |pid: u32| -> u32 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit(')')
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse()
-            .unwrap()
-    };
     let ascend = |mut pid: u32| {
-        while parent(pid) != std::process::id() {
-            pid = parent(pid);
+        while let Some(above) = parent(pid)
+            && above != std::process::id()
+        {
+            pid = above;
         }
         pid
     };

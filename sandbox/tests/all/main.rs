@@ -8,8 +8,9 @@
 
 mod confinement;
 mod enforcement;
+mod hostile;
 mod kills;
 mod limits;
 mod programs;
+mod sessions;
 mod support;
-mod throughput;

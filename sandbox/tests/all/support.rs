@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandbox::{
-    Execution, HelperCommand, Isolation, Sandbox, SandboxError, SandboxOptions, SandboxPolicy,
+    Execution, HelperCommand, Isolation, Sandbox, SandboxError, SandboxOptions, SandboxPolicy, Start,
 };
 use tempfile::TempDir;
 
@@ -45,6 +45,30 @@ pub(crate) async fn every_kind_with(python: PathBuf) -> Vec<TestBox> {
         match create(HelperCommand::new(helper()), python.clone(), options).await {
             Ok(found) => boxes.push(found),
             Err(error) => eprintln!("SKIPPED {isolation:?}: {error}"),
+        }
+    }
+    assert!(!boxes.is_empty(), "no box at all");
+    boxes
+}
+
+/// A box of every kind that works here, warm and cold.
+pub(crate) async fn every_start() -> Vec<(TestBox, Start)> {
+    let mut boxes = Vec::new();
+    for start in [Start::Warm, Start::Cold] {
+        for isolation in ISOLATIONS {
+            let options = SandboxOptions {
+                isolation: Some(isolation),
+                start,
+                ..SandboxOptions::default()
+            };
+            match with_options(options, &[]).await {
+                Ok(found) => {
+                    let is_warm = found.sandbox.enforcement().layers.fork_server.enforced;
+                    assert_eq!(is_warm, start == Start::Warm, "{isolation:?}");
+                    boxes.push((found, start));
+                }
+                Err(error) => eprintln!("SKIPPED {isolation:?} {start:?}: {error}"),
+            }
         }
     }
     assert!(!boxes.is_empty(), "no box at all");
@@ -131,16 +155,20 @@ impl TestBox {
     }
 
     /// Programs of this box that are alive, by process number, children included: they inherit the
-    /// command line that carries the box's label.
+    /// command line that carries the box's label. A fork server that waits is no program.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        let label = self.sandbox.process_label().as_bytes();
+        let labelled = self.labelled();
+        let is_child = |pid: u32| parent(pid).is_some_and(|parent| labelled.contains(&parent));
+        let is_program = |pid: &u32| is_child(*pid) || !command_line(*pid).contains("_Server()");
+        labelled.iter().copied().filter(is_program).collect()
+    }
+
+    /// The same with the fork servers.
+    pub(crate) fn labelled(&self) -> Vec<u32> {
         std::fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
-            .filter(|pid: &u32| {
-                std::fs::read(format!("/proc/{pid}/cmdline"))
-                    .is_ok_and(|line| line.windows(label.len()).any(|part| part == label))
-            })
+            .filter(|pid| command_line(*pid).contains(self.sandbox.process_label()))
             .collect()
     }
 
@@ -165,4 +193,17 @@ impl TestBox {
         }
         panic!("{:?} are left", self.processes());
     }
+}
+
+/// The command line of a process; empty for one that is gone.
+fn command_line(pid: u32) -> String {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// The parent of a process that is alive.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }

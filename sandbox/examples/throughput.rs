@@ -1,0 +1,155 @@
+//! How many programs a second, and how much a run takes over the program's own time.
+//!
+//! ```text
+//! cargo build --release -p sandbox
+//! cargo run --release -p sandbox --example throughput -- [python] [runs] [isolation]
+//! ```
+//!
+//! `isolation` is one of `fresh_user`, `user_namespace`, `namespaces_only` and `process`; by default
+//! the strongest. Programs with `sympy` need a Python that has it, and are left out aloud otherwise.
+
+#![expect(clippy::print_stdout, reason = "it is here to print")]
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use sandbox::{Execution, Exit, HelperCommand, Sandbox, SandboxOptions, SandboxPolicy, Start};
+
+/// Programs at a time.
+const WORKERS: usize = 2;
+
+/// Measured with a clock of their own, so that what is left is the sandbox's.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("print", "print(1 + 1)"),
+    ("calculate", "print(sum(i * i for i in range(20_000)))"),
+    (
+        "sympy",
+        "import sympy\nx = sympy.symbols('x')\nprint(sympy.expand((x + 1) ** 3))",
+    ),
+];
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let python = arguments.next().unwrap_or_else(|| "python3".to_owned());
+    let runs: usize = arguments.next().map_or(Ok(1000), |runs| runs.parse())?;
+    let isolation = match arguments.next() {
+        Some(name) => Some(serde_json::from_value(name.into())?),
+        None => None,
+    };
+    println!("{WORKERS} at a time, {runs} runs warm, a tenth of them cold");
+    println!("start  program      runs/s   p50 over own   p99 over own    first run");
+    let scratch = tempfile::tempdir()?;
+    for start in [Start::Warm, Start::Cold] {
+        let options = SandboxOptions {
+            isolation,
+            start,
+            ..SandboxOptions::default()
+        };
+        let helper = HelperCommand::new(helper()?);
+        let root = scratch.path().to_owned();
+        let sandbox =
+            Arc::new(Sandbox::with_options(helper, PathBuf::from(&python), root, options).await?);
+        for (name, program) in PROGRAMS {
+            let code = timed(program);
+            let begun = Instant::now();
+            let first = sandbox.run_python(&code, &policy()).await?;
+            let first_took = begun.elapsed();
+            if first.exit != Exit::Code(0) {
+                let why = first.stderr.lines().last().unwrap_or_default();
+                println!("{start:?}   {name}: SKIPPED, {why}");
+                continue;
+            }
+            let runs = if start == Start::Warm { runs } else { runs / 10 };
+            let (rate, overheads) = measure(&sandbox, &code, runs.max(10)).await?;
+            let at = |share: f64| {
+                let index = (overheads.len() as f64 * share) as usize;
+                overheads[index.min(overheads.len() - 1)].as_secs_f64() * 1e3
+            };
+            println!(
+                "{start:?}   {name:10} {rate:8.1}   {:9.2} ms   {:9.2} ms {:9.1} ms",
+                at(0.5),
+                at(0.99),
+                first_took.as_secs_f64() * 1e3
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program often. Returns runs a second, and what each took over its own time, sorted.
+async fn measure(
+    sandbox: &Arc<Sandbox>,
+    code: &str,
+    runs: usize,
+) -> Result<(f64, Vec<Duration>), Box<dyn Error>> {
+    let started = Arc::new(AtomicUsize::new(0));
+    let begun = Instant::now();
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let (sandbox, started, code) = (sandbox.clone(), started.clone(), code.to_owned());
+            tokio::spawn(async move {
+                let mut overheads = Vec::new();
+                while started.fetch_add(1, Ordering::Relaxed) < runs {
+                    let begun = Instant::now();
+                    let execution = sandbox.run_python(&code, &policy()).await?;
+                    let own = own_time(&execution).ok_or_else(|| failed(&execution))?;
+                    overheads.push(begun.elapsed().saturating_sub(own));
+                }
+                Ok::<_, Box<dyn Error + Send + Sync>>(overheads)
+            })
+        })
+        .collect();
+    let mut overheads = Vec::new();
+    for worker in workers {
+        overheads.extend(worker.await?.map_err(|error| error.to_string())?);
+    }
+    let rate = overheads.len() as f64 / begun.elapsed().as_secs_f64();
+    overheads.sort();
+    Ok((rate, overheads))
+}
+
+/// A program that says at its end how long it took. Importing is its own time too where nothing
+/// has been imported before, so imports stand before the clock.
+fn timed(program: &str) -> String {
+    let (imports, rest): (Vec<_>, Vec<_>) = program
+        .lines()
+        .partition(|line| line.starts_with("import "));
+    format!(
+        "import time as _time\n{}\n_begun = _time.perf_counter_ns()\n{}\n\
+         print(_time.perf_counter_ns() - _begun)\n",
+        imports.join("\n"),
+        rest.join("\n")
+    )
+}
+
+fn own_time(execution: &Execution) -> Option<Duration> {
+    let last = execution.stdout.lines().last()?;
+    last.parse().ok().map(Duration::from_nanos)
+}
+
+fn failed(execution: &Execution) -> String {
+    format!("{:?}: {}", execution.exit, execution.stderr)
+}
+
+fn policy() -> SandboxPolicy {
+    SandboxPolicy {
+        wall: Duration::from_secs(30),
+        ..SandboxPolicy::default()
+    }
+}
+
+/// The helper of this crate, which lies beside the folder of examples.
+fn helper() -> Result<PathBuf, Box<dyn Error>> {
+    let example = std::env::current_exe()?;
+    let folder = example.parent().and_then(|examples| examples.parent());
+    let helper = folder.ok_or("no folder")?.join("coharness-sandbox-helper");
+    if helper.is_file() {
+        Ok(helper)
+    } else {
+        Err(format!("build the helper first: {} is missing", helper.display()).into())
+    }
+}
