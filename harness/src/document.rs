@@ -122,6 +122,10 @@ pub struct Tool {
     pub parameters: Value,
     /// What runs a call.
     pub backend: Backend,
+    /// What a call finds of the calls before it. Left out of the document where it is the default,
+    /// so that the content ids of harnesses from before this field stay what they were.
+    #[serde(default, skip_serializing_if = "ToolState::is_default")]
+    pub state: ToolState,
     /// Limits of one call.
     #[serde(default)]
     pub limits: ToolLimits,
@@ -146,6 +150,24 @@ impl Tool {
 pub enum Backend {
     /// A Python interpreter inside the sandbox.
     Python,
+}
+
+/// What a tool call finds of the rollout's earlier calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolState {
+    /// Nothing: every call starts afresh.
+    #[default]
+    Stateless,
+    /// Variables, imports and files, in one interpreter for each rollout. One that runs out of time
+    /// is discarded, and the result says so.
+    Stateful,
+}
+
+impl ToolState {
+    fn is_default(&self) -> bool {
+        *self == ToolState::default()
+    }
 }
 
 /// Limits of one tool call.

@@ -12,7 +12,7 @@ use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
 use rollout::trajectory::RolloutBudget;
 use rollout::verifier::{Verifier, build};
-use sandbox::{HelperCommand, Sandbox};
+use sandbox::{HelperCommand, Sandbox, SandboxOptions};
 
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
@@ -35,6 +35,8 @@ pub struct Environment {
     pub helper: PathBuf,
     /// Folder for the sandbox's scratch directories.
     pub scratch: PathBuf,
+    /// Whether to run in a sandbox that doesn't hold. Every trajectory carries its level.
+    pub allow_weak_sandbox: bool,
     /// Looks up the variable a configuration names for a server's key.
     pub key: fn(&str) -> Option<String>,
 }
@@ -112,11 +114,23 @@ impl Workshop {
         };
         let helper = HelperCommand::new(environment.helper.clone());
         let scratch = environment.scratch.clone();
-        let sandbox = Sandbox::new(helper, environment.python.clone(), scratch).await?;
+        let options = SandboxOptions {
+            allow_degraded: environment.allow_weak_sandbox,
+            ..SandboxOptions::default()
+        };
+        let python = environment.python.clone();
+        let sandbox = Sandbox::with_options(helper, python, scratch, options).await?;
         let sandbox_level = sandbox.enforcement().level().to_owned();
         let verifier = build(&loaded.config.tasks.verifier);
         if let Some(warning) = unread_golds(&splits, verifier.as_ref()) {
             observer.notice(Notice::Warning(warning));
+        }
+        let broken = sandbox.enforcement().broken();
+        if !broken.is_empty() {
+            observer.notice(Notice::Line(format!(
+                "warning: the sandbox doesn't hold ({}); every trajectory is marked {sandbox_level}",
+                broken.join("; ")
+            )));
         }
         Ok(Self {
             loaded,

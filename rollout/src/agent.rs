@@ -12,7 +12,7 @@ use crate::conversation;
 use crate::policy::{Completion, CompletionRequest, Finish, Policy, PolicyError};
 use crate::protocol::{self, Leniency, Parsed};
 use crate::task::{Split, Task};
-use crate::tools::ToolRunner;
+use crate::tools::{ToolRunner, ToolSession};
 use crate::trajectory::{Event, ExitReason, Message, Role, RolloutBudget, StepKind, Trajectory};
 use crate::verifier::Verifier;
 use record::Record;
@@ -62,6 +62,8 @@ struct Run<'a> {
     /// Tokens of the last prompt and reply together.
     context_used: u64,
     nudges: u32,
+    /// The interpreter of tools that keep state, from their first call on.
+    session: Option<Box<dyn ToolSession>>,
 }
 
 impl<'a> Run<'a> {
@@ -74,6 +76,7 @@ impl<'a> Run<'a> {
             prior: None,
             context_used: 0,
             nudges: 0,
+            session: None,
         }
     }
 

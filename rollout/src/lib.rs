@@ -25,7 +25,7 @@ pub use policy::{
     OpenAiOptions, OpenAiPolicy, Policy, PolicyError, PolicyId, Renderer, ToolSchema,
 };
 pub use task::{Columns, ContentHash, Split, Task, TaskError, TaskId, load_tasks};
-pub use tools::{ToolFault, ToolRunner};
+pub use tools::{ToolFault, ToolRunner, ToolSession};
 pub use trajectory::{
     Event, ExitReason, Message, ModelCall, Role, RolloutBudget, RolloutId, RolloutKey, Step,
     StepKind, ToolCall, Trajectory, Usage, Verdict,

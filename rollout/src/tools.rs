@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use harness::{Backend, Tool};
-use sandbox::{Execution, Exit, Sandbox, SandboxPolicy};
+use harness::{Backend, Tool, ToolState};
+use sandbox::{Execution, Exit, Sandbox, SandboxError, SandboxPolicy, Session, SessionCall};
 use serde_json::{Map, Value};
 
 use crate::policy::BoxFuture;
@@ -25,6 +25,41 @@ pub trait ToolRunner: Send + Sync {
         code: &'a str,
         policy: &'a SandboxPolicy,
     ) -> BoxFuture<'a, Result<Execution, ToolFault>>;
+
+    /// An interpreter for one rollout, in which variables live on. By default there is none.
+    fn open_session(&self) -> BoxFuture<'_, Result<Box<dyn ToolSession>, ToolFault>> {
+        Box::pin(async {
+            Err(ToolFault {
+                source: "this tool runner keeps no state".into(),
+            })
+        })
+    }
+}
+
+/// What runs the programs of one rollout in one interpreter. Dropping it ends the interpreter.
+pub trait ToolSession: Send {
+    /// Runs a program where the one before has ended. What it does wrong is part of the result.
+    fn call<'a>(
+        &'a mut self,
+        code: &'a str,
+        policy: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<SessionCall, ToolFault>>;
+}
+
+impl ToolSession for Session {
+    fn call<'a>(
+        &'a mut self,
+        code: &'a str,
+        policy: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<SessionCall, ToolFault>> {
+        Box::pin(async move { Session::call(self, code, policy).await.map_err(fault) })
+    }
+}
+
+fn fault(error: SandboxError) -> ToolFault {
+    ToolFault {
+        source: Box::new(error),
+    }
 }
 
 impl ToolRunner for Sandbox {
@@ -33,11 +68,13 @@ impl ToolRunner for Sandbox {
         code: &'a str,
         policy: &'a SandboxPolicy,
     ) -> BoxFuture<'a, Result<Execution, ToolFault>> {
+        Box::pin(async move { Sandbox::run_python(self, code, policy).await.map_err(fault) })
+    }
+
+    fn open_session(&self) -> BoxFuture<'_, Result<Box<dyn ToolSession>, ToolFault>> {
         Box::pin(async move {
-            let run = Sandbox::run_python(self, code, policy).await;
-            run.map_err(|error| ToolFault {
-                source: Box::new(error),
-            })
+            let session = Sandbox::open_session(self).await.map_err(fault)?;
+            Ok(Box::new(session) as Box<dyn ToolSession>)
         })
     }
 }
@@ -140,6 +177,15 @@ pub(crate) fn error_line(execution: &Execution, policy: &SandboxPolicy) -> Strin
     }
 }
 
+/// The line that tells the policy that its variables are gone, below `error`.
+pub(crate) fn with_lost_state(error: &str) -> String {
+    const LOST: &str = "[error] the interpreter was restarted: all variables are lost";
+    match error {
+        "" => LOST.to_owned(),
+        error => format!("{error}\n{LOST}"),
+    }
+}
+
 /// The tool message: the output alone, or a mark where there is none. `error` is empty for a
 /// success.
 pub(crate) fn render_result(output: &str, error: &str) -> String {
@@ -153,14 +199,19 @@ pub(crate) fn render_result(output: &str, error: &str) -> String {
 
 /// A program that also prints the value of its last expression, as an interactive interpreter
 /// does. When it has printed one, `marker` is the last line of its standard error.
-pub(crate) fn printing_last_expression(code: &str, marker: &str) -> String {
+pub(crate) fn printing_last_expression(code: &str, marker: &str, state: ToolState) -> String {
+    let space = match state {
+        ToolState::Stateless => "{'__name__': '__main__', '__builtins__': __builtins__}",
+        // Where the next call finds what this one defines.
+        ToolState::Stateful => "globals()",
+    };
     // A JSON string is a Python string literal.
     let (code, marker) = (Value::from(code), Value::from(marker));
     format!(
         "import ast as _ast, sys as _sys
 def _run(source, marker):
     tree = _ast.parse(source, '<program>')
-    space = {{'__name__': '__main__', '__builtins__': __builtins__}}
+    space = {space}
     if not tree.body or not isinstance(tree.body[-1], _ast.Expr):
         exec(compile(tree, '<program>', 'exec'), space)
         return
@@ -186,6 +237,7 @@ mod tests {
             description: String::new(),
             parameters,
             backend: Backend::Python,
+            state: harness::ToolState::default(),
             limits: harness::ToolLimits::default(),
         }
     }

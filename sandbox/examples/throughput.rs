@@ -63,7 +63,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("{start:?}   {name}: SKIPPED, {why}");
                 continue;
             }
-            let runs = if start == Start::Warm { runs } else { runs / 10 };
+            let runs = if start == Start::Warm {
+                runs
+            } else {
+                runs / 10
+            };
             let (rate, overheads) = measure(&sandbox, &code, runs.max(10)).await?;
             let at = |share: f64| {
                 let index = (overheads.len() as f64 * share) as usize;

@@ -117,6 +117,24 @@ pub struct Guarantees {
     pub environment: Status,
 }
 
+impl Layers {
+    /// Every layer with its name.
+    pub fn all(&self) -> [(&'static str, &Status); 10] {
+        [
+            ("landlock", &self.landlock),
+            ("seccomp", &self.seccomp),
+            ("user_namespace", &self.user_namespace),
+            ("pid_namespace", &self.pid_namespace),
+            ("network_namespace", &self.network_namespace),
+            ("mount_namespace", &self.mount_namespace),
+            ("no_new_privs", &self.no_new_privs),
+            ("rlimits", &self.rlimits),
+            ("cgroup", &self.cgroup),
+            ("fork_server", &self.fork_server),
+        ]
+    }
+}
+
 impl Guarantees {
     /// Every guarantee with its name.
     pub fn all(&self) -> [(&'static str, &Status); 9] {

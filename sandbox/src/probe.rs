@@ -345,9 +345,29 @@ fn layers(applied: &Applied, isolation: Isolation) -> Layers {
             applied.rlimits,
             "CPU, AS, FSIZE, NOFILE, STACK, CORE and others",
         ),
-        cgroup: Status::new(false, "not used: limits are per process, see rlimits"),
+        cgroup: Status::new(false, control_groups()),
         fork_server: Status::new(false, "not used"),
     }
+}
+
+/// What control groups this machine has. Boxes don't use any: limits are per process.
+fn control_groups() -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Fields after " - ": the file system's type, and so on. See proc_pid_mountinfo(5).
+    let unified = mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let at = mount.split(' ').nth(4)?;
+        kind.starts_with("cgroup2 ").then(|| at.to_owned())
+    });
+    let found = match unified {
+        Some(at) => {
+            let file = Path::new(&at).join("cgroup.controllers");
+            let controllers = std::fs::read_to_string(file).unwrap_or_default();
+            format!("v2 at {at} with controllers [{}]", controllers.trim())
+        }
+        None => "no v2 mounted".to_owned(),
+    };
+    format!("not used: limits are per process, see rlimits ({found})")
 }
 
 fn name(isolation: Isolation) -> &'static str {

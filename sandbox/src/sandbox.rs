@@ -183,7 +183,10 @@ impl Sandbox {
         {
             return Ok(run.execution);
         }
-        let run = self.workshop.run(&self.setting, code, policy, false).await?;
+        let run = self
+            .workshop
+            .run(&self.setting, code, policy, false)
+            .await?;
         Ok(run.execution)
     }
 
@@ -194,9 +197,12 @@ impl Sandbox {
     ///
     /// [`SandboxError::NoForkServer`] where the box has no fork server.
     pub async fn open_session(&self) -> Result<Session, SandboxError> {
-        let pool = self.pool.as_ref().ok_or_else(|| SandboxError::NoForkServer {
-            detail: self.report.layers.fork_server.detail.clone(),
-        })?;
+        let pool = self
+            .pool
+            .as_ref()
+            .ok_or_else(|| SandboxError::NoForkServer {
+                detail: self.report.layers.fork_server.detail.clone(),
+            })?;
         Ok(Session::open(Arc::clone(pool)).await)
     }
 

@@ -80,6 +80,7 @@ pub(crate) const PYTHON_TOOL: Repair = Repair {
             description: catalogue().texts.tools.python_description.clone(),
             parameters: parameters("code"),
             backend: Backend::Python,
+            state: harness::ToolState::default(),
             limits: ToolLimits::default(),
         };
         harness

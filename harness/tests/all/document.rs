@@ -164,3 +164,18 @@ fn the_schema_describes_the_document() {
         "object"
     );
 }
+
+#[test]
+fn the_state_of_a_tool_is_stateless_unless_said_and_changes_the_id() {
+    let plain = harness::naive().unwrap();
+    let tool = &plain.tools["python"];
+    assert_eq!(tool.state, harness::ToolState::Stateless);
+    // Harnesses from before the field keep their ids.
+    assert!(plain.to_value()["tools"]["python"].get("state").is_none());
+    let mut stateful = plain.clone();
+    let tool = stateful.tools.values_mut().next().unwrap();
+    tool.state = harness::ToolState::Stateful;
+    assert_ne!(stateful.id(), plain.id());
+    let read = harness::from_files(&harness::to_files(&stateful)).unwrap();
+    assert_eq!(read, stateful);
+}

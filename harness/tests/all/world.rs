@@ -124,6 +124,7 @@ fn tool() -> impl Strategy<Value = Tool> {
                 "required": ["code"],
             }),
             backend: Backend::Python,
+            state: harness::ToolState::default(),
             limits: ToolLimits {
                 timeout_ms,
                 memory_mib: 512,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use sandbox::{HelperCommand, Sandbox, SandboxOptions};
+use sandbox::{HelperCommand, Sandbox, SandboxOptions, Status};
 
 use super::{environment, print, say, table};
 use crate::builtin::MODELS;
@@ -34,29 +34,30 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
         print(&serde_json::to_string_pretty(enforcement).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    let rows = enforcement
-        .guarantees
-        .all()
-        .iter()
-        .map(|(name, status)| {
+    let rows = |statuses: &[(&str, &Status)]| {
+        let row = |(name, status): &(&str, &Status)| {
             let mark = if status.enforced {
                 "enforced"
             } else {
                 "not enforced"
             };
-            vec![
-                (*name).to_owned(),
-                mark.to_owned(),
-                table::shorten(&status.detail, 90),
-            ]
-        })
-        .collect();
+            let detail = table::shorten(&status.detail, 90);
+            vec![(*name).to_owned(), mark.to_owned(), detail]
+        };
+        statuses.iter().map(row).collect()
+    };
+    let guarantees = rows(&enforcement.guarantees.all());
+    let layers = rows(&enforcement.layers.all());
     print(&format!(
         "sandbox    {} ({})",
         enforcement.level(),
         environment.python.display()
     ));
-    print(&table::rows(&["guarantee", "state", "checked by"], rows));
+    print(&table::rows(
+        &["guarantee", "state", "checked by"],
+        guarantees,
+    ));
+    print(&table::rows(&["layer", "state", "seen"], layers));
     for known in MODELS {
         let path: PathBuf = environment.cache.join("models").join(known.file);
         let state = if path.is_file() {

@@ -48,6 +48,7 @@ pub(crate) fn read() -> Result<Environment, RunError> {
         python: python(),
         helper,
         scratch: std::env::temp_dir(),
+        allow_weak_sandbox: false,
         key: |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
     })
 }

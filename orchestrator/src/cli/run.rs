@@ -13,7 +13,7 @@ use crate::config::Loaded;
 use crate::error::RunError;
 use crate::run::Saved;
 use crate::stop::Stop;
-use crate::workshop::run_name;
+use crate::workshop::{Environment, run_name};
 
 /// Start a run, or go on with it if it was interrupted.
 #[derive(Debug, Args)]
@@ -30,6 +30,10 @@ pub(crate) struct RunArgs {
     /// Check configuration, problems, the model's place and the server, and print the plan.
     #[arg(long)]
     dry_run: bool,
+    /// Run model-written programs even where the sandbox doesn't hold (see doctor). Every trajectory
+    /// is marked with the sandbox's level.
+    #[arg(long)]
+    allow_weak_sandbox: bool,
     /// Print the report as JSON at the end.
     #[arg(long)]
     json: bool,
@@ -41,6 +45,10 @@ pub(crate) struct ResumeArgs {
     /// The run; without it, the one that was active last.
     #[arg(value_name = "RUN")]
     name: Option<String>,
+    /// Run model-written programs even where the sandbox doesn't hold (see doctor). Every trajectory
+    /// is marked with the sandbox's level.
+    #[arg(long)]
+    allow_weak_sandbox: bool,
     /// Print the report as JSON at the end.
     #[arg(long)]
     json: bool,
@@ -51,7 +59,7 @@ pub(crate) async fn run(root: &Path, args: RunArgs) -> Result<ExitCode, RunError
     if args.dry_run {
         return plan::dry_run(&loaded, root).await;
     }
-    start(loaded, root, args.json).await
+    start(loaded, root, args.json, args.allow_weak_sandbox).await
 }
 
 pub(crate) async fn resume(root: &Path, args: ResumeArgs) -> Result<ExitCode, RunError> {
@@ -73,12 +81,21 @@ pub(crate) async fn resume(root: &Path, args: ResumeArgs) -> Result<ExitCode, Ru
         },
         root,
         args.json,
+        args.allow_weak_sandbox,
     )
     .await
 }
 
-async fn start(loaded: Loaded, root: &Path, is_json: bool) -> Result<ExitCode, RunError> {
-    let environment = environment::read()?;
+async fn start(
+    loaded: Loaded,
+    root: &Path,
+    is_json: bool,
+    allow_weak_sandbox: bool,
+) -> Result<ExitCode, RunError> {
+    let environment = Environment {
+        allow_weak_sandbox,
+        ..environment::read()?
+    };
     let name = run_name(&loaded.config.run);
     say(&format!(
         "run {name} in {}: {} round(s); stop with Ctrl-C, go on with the same command",

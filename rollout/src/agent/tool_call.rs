@@ -1,11 +1,11 @@
 //! One tool call: checks, hooks, execution, and the message that goes back.
 
-use harness::{Hook, Tool};
-use sandbox::{Execution, Exit};
+use harness::{Hook, Tool, ToolState};
+use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 
 use super::{Run, with_causes};
 use crate::protocol;
-use crate::tools;
+use crate::tools::{self, ToolFault};
 use crate::trajectory::{Event, ExitReason, Role, StepKind, ToolCall};
 
 /// What stands in the place of the middle of a long output where no hook says otherwise.
@@ -73,13 +73,16 @@ impl Run<'_> {
         // Not a secret: a program that prints it only has the hook recorded once too often.
         let marker = format!("value-{:016x}", super::call_seed(self.seed, u32::MAX));
         let code = match printing {
-            Some(_) => tools::printing_last_expression(program, &marker),
+            Some(_) => tools::printing_last_expression(program, &marker, tool.state),
             None => program.to_owned(),
         };
         let left = self.wall_left()?;
         let policy = tools::sandbox_policy(tool, left);
-        let run = self.agent.sandbox.run_python(&code, &policy).await;
-        let mut execution = run.map_err(|fault| ExitReason::Infrastructure {
+        let run = self.run_program(tool, &code, &policy).await;
+        let SessionCall {
+            mut execution,
+            is_state_lost,
+        } = run.map_err(|fault| ExitReason::Infrastructure {
             reason: with_causes(&fault),
             is_retryable: true,
         })?;
@@ -93,12 +96,38 @@ impl Run<'_> {
             self.record
                 .fired(hook, "the value of the last expression was printed");
         }
-        let error = tools::error_line(&execution, &policy);
+        let mut error = tools::error_line(&execution, &policy);
+        if is_state_lost {
+            error = tools::with_lost_state(&error);
+        }
         if tools::is_success(&execution) {
             self.record.last_output = Some(execution.stdout.clone());
         }
         self.answer_call(&execution.stdout, &error, Some((tool, &execution)));
         Ok(())
+    }
+
+    /// Runs a program as the tool says: by itself, or in the rollout's interpreter.
+    async fn run_program(
+        &mut self,
+        tool: &Tool,
+        code: &str,
+        policy: &SandboxPolicy,
+    ) -> Result<SessionCall, ToolFault> {
+        let sandbox = &self.agent.sandbox;
+        match tool.state {
+            ToolState::Stateless => Ok(SessionCall {
+                execution: sandbox.run_python(code, policy).await?,
+                is_state_lost: false,
+            }),
+            ToolState::Stateful => {
+                let session = match self.session.take() {
+                    Some(session) => session,
+                    None => sandbox.open_session().await?,
+                };
+                self.session.insert(session).call(code, policy).await
+            }
+        }
     }
 
     /// Applies the hooks for results and adds the tool message. `error` is empty for a success;

@@ -20,6 +20,7 @@ fn tools() -> Tools {
         description: "Runs Python.".into(),
         parameters: json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}),
         backend: Backend::Python,
+        state: harness::ToolState::default(),
         limits: ToolLimits::default(),
     };
     [(ToolName::new("python").expect("name"), tool)].into()

@@ -9,4 +9,5 @@ mod hooks;
 mod limits;
 mod local;
 mod openai;
+mod stateful;
 mod world;

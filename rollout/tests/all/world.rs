@@ -7,10 +7,10 @@ use std::time::Duration;
 use harness::{CallFormat, Harness, Hook};
 use rollout::{
     Agent, BoxFuture, Completion, CompletionRequest, Event, Finish, Policy, PolicyError, PolicyId,
-    RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, Trajectory, Usage, VerifierKind,
-    verifier,
+    RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, ToolSession, Trajectory, Usage,
+    VerifierKind, verifier,
 };
-use sandbox::{Execution, Exit, SandboxPolicy};
+use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 
 pub(crate) const GOLD: &str = "987654";
 
@@ -55,11 +55,31 @@ impl Policy for ScriptedPolicy {
     }
 }
 
-/// Plays executions and keeps the programs.
-#[derive(Default)]
+/// Plays executions and keeps the programs, and where a session was opened.
+#[derive(Clone, Default)]
 pub(crate) struct ScriptedTool {
-    executions: Mutex<VecDeque<Result<Execution, ToolFault>>>,
-    pub(crate) programs: Mutex<Vec<String>>,
+    executions: Arc<Mutex<VecDeque<Result<Execution, ToolFault>>>>,
+    pub(crate) programs: Arc<Mutex<Vec<String>>>,
+}
+
+/// An interpreter of a [`ScriptedTool`]. It is lost when a program runs out of time.
+struct ScriptedSession(ScriptedTool);
+
+impl ToolSession for ScriptedSession {
+    fn call<'a>(
+        &'a mut self,
+        code: &'a str,
+        policy: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<SessionCall, ToolFault>> {
+        Box::pin(async move {
+            let execution = self.0.run_python(code, policy).await?;
+            let is_state_lost = execution.exit == Exit::TimedOut;
+            Ok(SessionCall {
+                execution,
+                is_state_lost,
+            })
+        })
+    }
 }
 
 impl ToolRunner for ScriptedTool {
@@ -71,6 +91,11 @@ impl ToolRunner for ScriptedTool {
         self.programs.lock().expect("lock").push(code.to_owned());
         let next = self.executions.lock().expect("lock").pop_front();
         Box::pin(async move { next.expect("the script has an execution") })
+    }
+
+    fn open_session(&self) -> BoxFuture<'_, Result<Box<dyn ToolSession>, ToolFault>> {
+        self.programs.lock().expect("lock").push("(session)".into());
+        Box::pin(async { Ok(Box::new(ScriptedSession(self.clone())) as Box<dyn ToolSession>) })
     }
 }
 
@@ -196,8 +221,8 @@ impl Script {
             requests: Mutex::default(),
         });
         let tool = Arc::new(ScriptedTool {
-            executions: Mutex::new(self.executions.into()),
-            programs: Mutex::default(),
+            executions: Arc::new(Mutex::new(self.executions.into())),
+            programs: Arc::default(),
         });
         let agent = Agent {
             harness: Arc::new(self.harness),

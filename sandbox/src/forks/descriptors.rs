@@ -32,7 +32,10 @@ pub(super) fn send(
         iov_len: bytes.len(),
     };
     let mut control = Control { bytes: [0; 64] };
-    #[expect(unsafe_code, reason = "sendmsg with descriptors has no wrapper in use here")]
+    #[expect(
+        unsafe_code,
+        reason = "sendmsg with descriptors has no wrapper in use here"
+    )]
     // SAFETY: `message` points to `part` and `control`, which outlive the call, with their sizes.
     // The control message fits: `CMSG_SPACE` of three numbers is 32 bytes. The kernel only reads
     // all of it, `bytes` included, which is why casting its constness away is sound.

@@ -28,10 +28,7 @@ enum ProgramMessage {
     /// What is loaded already takes all of the memory that the program may have.
     TooSmall,
     /// A call is over; the interpreter waits for the next.
-    Returned {
-        call: u64,
-        succeeded: bool,
-    },
+    Returned { call: u64, succeeded: bool },
 }
 
 /// How a text ended.

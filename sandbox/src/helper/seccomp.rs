@@ -244,6 +244,9 @@ fn one_of<const N: usize>(
 }
 
 #[cfg(test)]
+mod equivalence;
+
+#[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests {
     use super::*;

@@ -50,12 +50,20 @@ impl Preparation {
     }
 
     /// The argument that tells the server about them.
-    pub(super) fn argument(&self, request: &Request, modules: &[String]) -> Result<String, Failure> {
+    pub(super) fn argument(
+        &self,
+        request: &Request,
+        modules: &[String],
+    ) -> Result<String, Failure> {
         let config = Config {
             scratch: &request.scratch,
             ruleset: self.ruleset.as_ref().map(AsRawFd::as_raw_fd),
             scratch_keeper: self.scratch_keeper.as_ref().map(AsRawFd::as_raw_fd),
-            filter: self.filter.iter().map(|byte| format!("{byte:02x}")).collect(),
+            filter: self
+                .filter
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
             own_pid: OWN_PID,
             modules,
         };
@@ -70,7 +78,9 @@ impl Preparation {
                 .map(drop)
                 .at("keeping the server's descriptors")
         };
-        self.ruleset.as_ref().map_or(Ok(()), |file| keep(file.as_fd()))?;
+        self.ruleset
+            .as_ref()
+            .map_or(Ok(()), |file| keep(file.as_fd()))?;
         let keeper = self.scratch_keeper.as_ref();
         keeper.map_or(Ok(()), |socket| keep(socket.as_fd()))
     }

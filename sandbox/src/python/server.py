@@ -145,6 +145,7 @@ class _Child:
         status = 70
         try:
             self.confine()
+            status = 1
             status = self.program()
         except SystemExit as request:
             status = self.exit_status(request.code)
@@ -161,6 +162,8 @@ class _Child:
             os._exit(1)
         if server.ruleset is not None:
             self.check(libc.syscall(RESTRICT_SELF, server.ruleset, 0))
+        # Its own: flags of an open file are shared with whoever inherits it.
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(self.output, 1)
         os.dup2(self.error, 2)
         self.channel = os.dup2(self.channel, CHANNEL, inheritable=False)

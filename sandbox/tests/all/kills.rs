@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sandbox::{Exit, SandboxPolicy};
+use sandbox::{Exit, SandboxPolicy, Start};
 
-use crate::support::{TestBox, every_kind, parent, policy, strongest, with_children};
+use crate::support::{TestBox, every_kind, every_start, parent, policy, strongest, with_children};
 
 /// Runs a program that hides children, checks that they exist, and that they are gone afterwards.
 async fn assert_hidden_children_die(test: &TestBox, code: &str, children: usize) {
@@ -120,7 +120,9 @@ async fn a_cancelled_run_is_killed() {
 
 #[tokio::test]
 async fn the_box_dies_with_its_supervisor() {
-    for test in every_kind().await {
+    // A program from a fork server would be run again, see `sessions`.
+    let cold = every_start().await.into_iter();
+    for (test, _) in cold.filter(|(_, start)| *start == Start::Cold) {
         let policy = policy();
         let run = test.sandbox.run_python("while True: pass", &policy);
         let murder = async {

@@ -32,11 +32,18 @@ async fn variables_functions_imports_and_files_live_on() {
     for test in every_kind().await {
         let mut session = test.sandbox.open_session().await.unwrap();
         assert_eq!(output(&mut session, "x = 6").await, "");
-        assert_eq!(output(&mut session, "import math\ndef f(y): return x * y").await, "");
-        assert_eq!(output(&mut session, "open('kept', 'w').write(str(f(7)))").await, "");
+        assert_eq!(
+            output(&mut session, "import math\ndef f(y): return x * y").await,
+            ""
+        );
+        assert_eq!(
+            output(&mut session, "open('kept', 'w').write(str(f(7)))").await,
+            ""
+        );
         let code = "print(open('kept').read(), math.isqrt(99), __name__)";
         assert_eq!(output(&mut session, code).await, "42 9 __main__\n");
-        let code = "from dataclasses import dataclass\nimport pickle\n@dataclass\nclass P:\n    a: int";
+        let code =
+            "from dataclasses import dataclass\nimport pickle\n@dataclass\nclass P:\n    a: int";
         assert_eq!(output(&mut session, code).await, "");
         let code = "print(pickle.loads(pickle.dumps(P(3))))";
         assert_eq!(output(&mut session, code).await, "P(a=3)\n");
@@ -49,10 +56,17 @@ async fn a_call_that_raises_keeps_the_state_and_names_its_lines() {
     let mut session = test.sandbox.open_session().await.unwrap();
     output(&mut session, "x = 1\ndef ratio(a, b):\n    return a / b").await;
     let failed = call(&mut session, "x = 2\nprint('before')\nratio(x, 0)").await;
-    assert_eq!((failed.execution.exit, failed.is_state_lost), (Exit::Code(1), false));
+    assert_eq!(
+        (failed.execution.exit, failed.is_state_lost),
+        (Exit::Code(1), false)
+    );
     assert_eq!(failed.execution.stdout, "before\n");
     let lines: Vec<_> = failed.execution.stderr.lines().map(str::trim).collect();
-    for line in ["File \"call-2.py\", line 3, in <module>", "ratio(x, 0)", "return a / b"] {
+    for line in [
+        "File \"call-2.py\", line 3, in <module>",
+        "ratio(x, 0)",
+        "return a / b",
+    ] {
         assert!(lines.contains(&line), "{line}: {lines:?}");
     }
     assert_eq!(lines.last(), Some(&"ZeroDivisionError: division by zero"));
@@ -70,11 +84,17 @@ async fn a_timeout_loses_the_state_and_says_so() {
         let begun = Instant::now();
         let code = "print('started')\nwhile True: pass";
         let late = session.call(code, &short()).await.unwrap();
-        assert_eq!((&late.execution.exit, late.is_state_lost), (&Exit::TimedOut, true));
+        assert_eq!(
+            (&late.execution.exit, late.is_state_lost),
+            (&Exit::TimedOut, true)
+        );
         assert_eq!(late.execution.stdout, "started\n");
         assert!(begun.elapsed() < Duration::from_secs(4));
         test.assert_all_gone().await;
-        assert_eq!(output(&mut session, "print('x' in globals())").await, "False\n");
+        assert_eq!(
+            output(&mut session, "print('x' in globals())").await,
+            "False\n"
+        );
     }
 }
 
@@ -85,16 +105,32 @@ async fn whatever_ends_the_interpreter_loses_the_state() {
         ("import os; os._exit(3)", Exit::Code(3)),
         ("exit(4)", Exit::Code(4)),
         ("import os; os.kill(os.getpid(), 9)", Exit::Signal(9)),
-        ("import os\nwhile True: os.write(1, b'x' * 65536)", Exit::Signal(9)),
+        (
+            "import os\nwhile True: os.write(1, b'x' * 65536)",
+            Exit::Signal(9),
+        ),
         // Forging a return for another call, or anything else on the interpreter's own channel.
-        ("import os; os.write(63, b'nonsense\\n')\nwhile True: pass", Exit::Signal(9)),
-        ("import os\nwhile True: os.write(63, b'{' * 4096)", Exit::Signal(9)),
+        (
+            "import os; os.write(63, b'nonsense\\n')\nwhile True: pass",
+            Exit::Signal(9),
+        ),
+        (
+            "import os\nwhile True: os.write(63, b'{' * 4096)",
+            Exit::Signal(9),
+        ),
     ] {
         let mut session = test.sandbox.open_session().await.unwrap();
         output(&mut session, "x = 1").await;
         let ended = call(&mut session, code).await;
-        assert_eq!((&ended.execution.exit, ended.is_state_lost), (&exit, true), "{code}");
-        assert_eq!(output(&mut session, "print('x' in globals())").await, "False\n");
+        assert_eq!(
+            (&ended.execution.exit, ended.is_state_lost),
+            (&exit, true),
+            "{code}"
+        );
+        assert_eq!(
+            output(&mut session, "print('x' in globals())").await,
+            "False\n"
+        );
     }
 }
 
@@ -105,7 +141,10 @@ async fn each_call_has_its_own_output_and_all_of_it() {
     for number in 0..20 {
         let code = format!("import sys\nprint('{number}' * 70000)\nsys.stderr.write('e{number}')");
         let call = call(&mut session, &code).await;
-        assert_eq!(call.execution.stdout, format!("{}\n", number.to_string().repeat(70_000)));
+        assert_eq!(
+            call.execution.stdout,
+            format!("{}\n", number.to_string().repeat(70_000))
+        );
         assert_eq!(call.execution.stderr, format!("e{number}"));
     }
 }
@@ -119,7 +158,12 @@ async fn between_calls_nothing_runs() {
     output(&mut session, code).await;
     let cpu = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let fields: Vec<_> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
         (fields[11].to_owned(), fields[12].to_owned())
     };
     let program = test.processes()[0];
@@ -142,7 +186,10 @@ async fn sessions_do_not_see_each_other() {
         }
         for (number, session) in sessions.iter_mut().enumerate() {
             let code = "print(x, open('mine').read(), os.listdir())";
-            assert_eq!(output(session, code).await, format!("{number} {number} ['mine']\n"));
+            assert_eq!(
+                output(session, code).await,
+                format!("{number} {number} ['mine']\n")
+            );
         }
         drop(sessions);
         test.assert_all_gone().await;
@@ -163,7 +210,10 @@ async fn a_cancelled_call_kills_the_interpreter() {
         () = tokio::time::sleep(Duration::from_millis(200)) => {}
     }
     test.assert_all_gone().await;
-    assert_eq!(output(&mut session, "print('x' in globals())").await, "False\n");
+    assert_eq!(
+        output(&mut session, "print('x' in globals())").await,
+        "False\n"
+    );
 }
 
 #[tokio::test]
@@ -213,7 +263,10 @@ async fn a_program_whose_server_dies_is_run_again() {
     };
     let (execution, ()) = tokio::join!(run, murder);
     let execution = execution.unwrap();
-    assert_eq!((execution.exit, execution.stdout.as_str()), (Exit::Code(0), "done\n"));
+    assert_eq!(
+        (execution.exit, execution.stdout.as_str()),
+        (Exit::Code(0), "done\n")
+    );
     test.assert_all_gone().await;
 }
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandbox::{
-    Execution, HelperCommand, Isolation, Sandbox, SandboxError, SandboxOptions, SandboxPolicy, Start,
+    Execution, HelperCommand, Isolation, Sandbox, SandboxError, SandboxOptions, SandboxPolicy,
+    Start,
 };
 use tempfile::TempDir;
 
@@ -205,5 +206,10 @@ fn command_line(pid: u32) -> String {
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything.
-    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit(')')
+        .next()?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }

@@ -161,7 +161,10 @@ async fn attacks_get_through_without_a_box() {
     for leak in leaks::LEAKS {
         programs.push((leak.name, format!("{}\n{}", leak.plant, leak.look)));
     }
-    eprintln!("{} attacks tried without a box, {unchecked} not", programs.len());
+    eprintln!(
+        "{} attacks tried without a box, {unchecked} not",
+        programs.len()
+    );
     // One after the other: some change what others look at.
     let failures = tokio::task::spawn_blocking(move || {
         let fails = |(name, code): (&str, String)| {

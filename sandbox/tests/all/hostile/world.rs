@@ -117,7 +117,10 @@ impl World {
         let create = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); \
                       c.execute('create table gold (answer)'); c.commit()";
         let database = at("run.db");
-        let created = Command::new(python()).args(["-S", "-c", create]).arg(&database).status();
+        let created = Command::new(python())
+            .args(["-S", "-c", create])
+            .arg(&database)
+            .status();
         assert!(created.unwrap().success(), "this Python has no sqlite3");
         std::fs::write(at("run.db-wal"), "journal").unwrap();
 
@@ -198,7 +201,10 @@ impl World {
     /// Asserts that nobody came.
     pub(super) fn assert_untouched(&self) {
         assert_eq!(self.connections.load(Ordering::SeqCst), 0);
-        assert!(self.datagrams.recv(&mut [0; 16]).is_err(), "a datagram came");
+        assert!(
+            self.datagrams.recv(&mut [0; 16]).is_err(),
+            "a datagram came"
+        );
         let victims = self.files.path().join("victims");
         for name in ["a", "b", "c"] {
             assert_eq!(std::fs::read(victims.join(name)).unwrap(), b"intact");
