@@ -34,7 +34,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
         print(&serde_json::to_string_pretty(enforcement).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    let rows = |statuses: &[(&str, &Status)]| {
+    let rows = |statuses: &[(&str, &Status)]| -> Vec<Vec<String>> {
         let row = |(name, status): &(&str, &Status)| {
             let mark = if status.enforced {
                 "enforced"

@@ -6,6 +6,7 @@
     reason = "what fails to unwrap is a failed test, and tests say what they skip"
 )]
 
+mod cases;
 mod confinement;
 mod enforcement;
 mod hostile;
