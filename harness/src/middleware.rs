@@ -52,6 +52,8 @@ pub enum CallFormat {
     Fenced,
     /// XML-like tags.
     Xml,
+    /// The tool interface of the model's server.
+    Native,
 }
 
 /// How tokens are drawn.

@@ -147,7 +147,21 @@ pub enum PolicyConfig {
         /// How new weights reach the server.
         #[serde(default)]
         adapters: AdapterDelivery,
+        /// Whether replies are streamed, so that a server that hangs is noticed early.
+        #[serde(default)]
+        stream: bool,
+        /// Whether token ids are asked for (`return_token_ids`, as vLLM has it).
+        #[serde(default)]
+        token_ids: bool,
+        /// Most requests open at once; further rollouts wait.
+        #[serde(default = "in_flight")]
+        #[schemars(range(min = 1, max = 16384))]
+        in_flight: usize,
     },
+}
+
+fn in_flight() -> usize {
+    256
 }
 
 /// How trained adapters reach a server.
@@ -469,6 +483,14 @@ impl Loaded {
         }
         if run.rounds == 0 {
             return fail("run.rounds", "at least 1 round is needed");
+        }
+        if let PolicyConfig::Openai { in_flight, .. } = &self.config.policy
+            && !(1..=16_384).contains(in_flight)
+        {
+            return fail(
+                "policy.in_flight",
+                "1 to 16384 requests can be open at once",
+            );
         }
         if tasks.splits.evolve == 0 || tasks.splits.gate < 4 || tasks.splits.test == 0 {
             return fail(

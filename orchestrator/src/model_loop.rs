@@ -133,7 +133,8 @@ impl Workshop {
         if used < chosen.len() {
             let lost = chosen.len() - used;
             self.notice(Notice::Warning(format!(
-                "{lost} of {} trajectories can't be trained on: the chat template changes earlier turns",
+                "{lost} of {} trajectories can't be trained on: the chat template changes earlier turns, or \
+                 calls are native and the server gives no token ids",
                 chosen.len()
             )));
         }

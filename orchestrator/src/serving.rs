@@ -32,7 +32,10 @@ pub(crate) async fn policy(
         base_url,
         model,
         api_key_env,
-        ..
+        stream,
+        token_ids,
+        in_flight,
+        adapters: _,
     } = &config.policy
     else {
         return Err(RunError::Server {
@@ -50,6 +53,9 @@ pub(crate) async fn policy(
     let name = adapter.map_or(model.as_str(), |(id, _)| id);
     let mut options = OpenAiOptions::new(base_url.clone(), name);
     options.api_key = api_key.map(ApiKey::new);
+    options.is_streaming = *stream;
+    options.wants_token_ids = *token_ids;
+    options.most_in_flight = *in_flight;
     Ok(OpenAiPolicy::new(options)?)
 }
 

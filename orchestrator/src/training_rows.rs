@@ -86,8 +86,12 @@ fn append_reply(tokens: &mut Vec<u32>, mask: &mut Vec<bool>, call: &ModelCall) {
 /// their end-of-turn token included.
 ///
 /// Nothing is returned when the template does not keep earlier turns as they were (reasoning that
-/// it drops, say): then there is no telling which text of the final rendering the policy wrote.
+/// it drops, say): then there is no telling which text of the final rendering the policy wrote. Nor
+/// for calls through the server's own interface, which only the server knows how to write.
 pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Option<Row>, RunError> {
+    if trajectory.messages.iter().any(|message| message.is_native) {
+        return Ok(None);
+    }
     let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
     let messages = &trajectory.messages;
     let whole = renderer.render(messages, None, false)?;

@@ -1,21 +1,25 @@
 //! The agent loop: turns of policy and tools until an answer or a limit.
 
+mod native;
 mod record;
 mod tool_call;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::{Harness, Hook};
+use harness::{CallFormat, Harness, Hook, Tool, ToolName};
 
 use crate::conversation;
-use crate::policy::{Completion, CompletionRequest, Finish, Policy, PolicyError};
+use crate::policy::{Completion, CompletionRequest, Finish, Policy, PolicyError, ToolSchema};
 use crate::protocol::{self, Leniency, Parsed};
 use crate::task::{Split, Task};
 use crate::tools::{ToolRunner, ToolSession};
 use crate::trajectory::{Event, ExitReason, Message, Role, RolloutBudget, StepKind, Trajectory};
 use crate::verifier::Verifier;
 use record::Record;
+
+/// What is recorded of a call that `repair_json` mended.
+const REPAIRED: &str = "the call's JSON was repaired";
 
 /// Everything a rollout needs but the task. Cheap to clone; one serves any number of rollouts.
 #[derive(Clone)]
@@ -55,6 +59,8 @@ fn call_seed(seed: u64, turn: u32) -> u64 {
 struct Run<'a> {
     agent: &'a Agent,
     harness: &'a Harness,
+    /// The harness's call format, or the one in its place.
+    format: CallFormat,
     seed: u64,
     record: Record,
     /// Ids of the conversation up to the last reply.
@@ -68,11 +74,17 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(agent: &'a Agent, task: &Task, seed: u64) -> Self {
+        let harness = &agent.harness;
+        let format = match harness.middleware.protocol.call_format {
+            CallFormat::Native if !agent.policy.has_tool_interface() => CallFormat::Xml,
+            format => format,
+        };
         Run {
             agent,
-            harness: &agent.harness,
+            harness,
+            format,
             seed,
-            record: Record::new(conversation::open(&agent.harness, &task.problem)),
+            record: Record::new(conversation::open(harness, format, &task.problem)),
             prior: None,
             context_used: 0,
             nudges: 0,
@@ -117,7 +129,7 @@ impl<'a> Run<'a> {
         }
         let request = CompletionRequest {
             messages: self.record.messages.clone(),
-            tools: Vec::new(),
+            tools: self.announced_tools(),
             max_tokens: per_turn.min(u32::try_from(left).unwrap_or(u32::MAX)),
             context_tokens: middleware.context.max_tokens,
             temperature: middleware.sampling.temperature,
@@ -139,6 +151,10 @@ impl<'a> Run<'a> {
                 return Err(ExitReason::Infrastructure {
                     reason: with_causes(&error),
                     is_retryable: error.is_retryable(),
+                    wait_s: match error {
+                        PolicyError::RateLimited { wait } => Some(wait.as_secs()),
+                        _ => None,
+                    },
                 });
             }
             Ok(Ok(completion)) => completion,
@@ -148,31 +164,43 @@ impl<'a> Run<'a> {
         Ok(completion)
     }
 
+    /// The tools for the policy's own interface.
+    fn announced_tools(&self) -> Vec<ToolSchema> {
+        if self.format != CallFormat::Native {
+            return Vec::new();
+        }
+        let tools = self.harness.tools.iter();
+        let schema = |(name, tool): (&ToolName, &Tool)| ToolSchema {
+            name: name.to_string(),
+            description: tool.description.trim().to_owned(),
+            parameters: tool.parameters.clone(),
+        };
+        tools.map(schema).collect()
+    }
+
     /// Reads a reply and acts on it. `Some` when it was the last.
     async fn take_reply(
         &mut self,
         completion: Completion,
     ) -> Result<Option<ExitReason>, ExitReason> {
-        let protocol = &self.harness.middleware.protocol;
+        if !completion.tool_calls.is_empty() {
+            return self.take_native_calls(completion).await.map(|()| None);
+        }
         let leniency = self.leniency();
-        let is_complete = completion.finish != Finish::Length;
-        let text = self.text_of(&completion);
-        let parsed = protocol::parse(
-            &text,
-            protocol.call_format,
-            &self.harness.tools,
-            leniency,
-            is_complete,
-        );
+        let is_cut = completion.finish.is_cut();
+        let text = completion.text.as_str();
+        let parsed = protocol::parse(text, self.format, &self.harness.tools, leniency, !is_cut);
         let end = parsed.call.as_ref().map_or(text.len(), |call| call.end);
         let (kept, cut) = text.split_at(end);
-        self.note_reply(&completion, &text, &parsed, cut);
-        self.keep_ids(&completion, kept);
+        self.note_reply(&completion, &parsed, cut);
+        // A whole call in a reply that was cut later on is whole all the same.
+        let is_whole = !is_cut || parsed.call.is_some();
+        self.keep_ids(&completion, kept, is_whole);
 
         let mut message = Message::new(Role::Assistant, kept);
-        message.train = true;
+        message.train = is_whole;
         if let Some(call) = parsed.call {
-            let call = self.record.name_call(call);
+            let call = self.record.name_call(call.tool, call.arguments);
             message.tool_calls.push(call.clone());
             self.record.messages.push(message);
             self.record.final_text = None;
@@ -187,31 +215,22 @@ impl<'a> Run<'a> {
             self.answer_call("", &error, None);
             return Ok(None);
         }
-        self.record.final_text = Some(text);
-        if !is_complete && self.record.usage.completion_tokens >= self.agent.budget.max_tokens {
+        self.record.final_text = is_whole.then(|| text.to_owned());
+        if is_cut && self.record.usage.completion_tokens >= self.agent.budget.max_tokens {
             return Ok(Some(ExitReason::TokenBudget));
         }
-        if self.nudge(&parsed.before) {
+        if self.nudge(is_whole.then_some(&*parsed.before)) {
             return Ok(None);
         }
-        Ok(Some(match self.agent.verifier.extract(&parsed.before) {
-            Some(_) => ExitReason::Answered,
-            None => ExitReason::NoAnswer,
+        Ok(Some(if is_cut && is_all_reasoning(&completion) {
+            ExitReason::ReasoningCut
+        } else if is_cut {
+            ExitReason::ReplyCut
+        } else if self.agent.verifier.extract(&parsed.before).is_some() {
+            ExitReason::Answered
+        } else {
+            ExitReason::NoAnswer
         }))
-    }
-
-    /// The reply's text; a call through the policy's own interface is written in the harness's
-    /// format, so that the conversation has one form.
-    fn text_of(&self, completion: &Completion) -> String {
-        match completion.tool_calls.first() {
-            None => completion.text.clone(),
-            Some(call) => {
-                let format = self.harness.middleware.protocol.call_format;
-                let tools = &self.harness.tools;
-                let call = protocol::render_call(format, &call.tool, tools, &call.arguments);
-                conversation::text_with_call(&completion.text, &call)
-            }
-        }
     }
 
     fn leniency(&self) -> Leniency {
@@ -223,17 +242,10 @@ impl<'a> Run<'a> {
     }
 
     /// Records the reply with all that is remarkable about it.
-    fn note_reply(&mut self, completion: &Completion, text: &str, parsed: &Parsed, cut: &str) {
-        self.record.step(StepKind::Assistant, text, None);
-        if completion.finish == Finish::Length {
-            let is_reasoning =
-                completion.is_reasoning_cut || protocol::is_inside_reasoning(&completion.text);
-            self.record.note(if is_reasoning {
-                Event::ReasoningLimit
-            } else {
-                Event::LengthLimit
-            });
-        }
+    fn note_reply(&mut self, completion: &Completion, parsed: &Parsed, cut: &str) {
+        self.record
+            .step(StepKind::Assistant, completion.text.as_str(), None);
+        self.note_cut(completion);
         if let Some(reason) = &parsed.problem {
             let reason = reason.clone();
             self.record.note(Event::UnparsableCall { reason });
@@ -252,7 +264,7 @@ impl<'a> Run<'a> {
         for hook in &self.harness.middleware.hooks.post_model_call {
             match hook {
                 Hook::RepairJson {} if call.is_some_and(|call| call.is_repaired) => {
-                    self.record.fired(hook, "the call's JSON was repaired");
+                    self.record.fired(hook, REPAIRED);
                 }
                 Hook::ExtractFencedCode {} if call.is_some_and(|call| call.is_extracted) => {
                     self.record.fired(hook, "a code block was taken as a call");
@@ -262,10 +274,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps the ids of what stays in the conversation, for the record and for the next call.
-    fn keep_ids(&mut self, completion: &Completion, kept: &str) {
-        let count = self.agent.policy.ids_of(&completion.output_ids, kept);
-        self.record.keep_ids(count);
+    fn note_cut(&mut self, completion: &Completion) {
+        match completion.finish {
+            Finish::Length if is_all_reasoning(completion) => {
+                self.record.note(Event::ReasoningLimit);
+            }
+            Finish::Length => self.record.note(Event::LengthLimit),
+            Finish::Filtered => self.record.note(Event::Filtered),
+            Finish::Stop | Finish::StopString | Finish::ToolCalls => {}
+        }
+    }
+
+    /// Keeps the ids of what stays in the conversation, for the record and for the next call. Those
+    /// of a reply that isn't whole serve the next call alone.
+    fn keep_ids(&mut self, completion: &Completion, kept: &str, is_whole: bool) {
+        let count = if kept.len() == completion.text.len() {
+            Some(completion.output_ids.len())
+        } else {
+            self.agent.policy.ids_of(&completion.output_ids, kept)
+        };
+        let count = count.filter(|_| !completion.output_ids.is_empty());
+        self.record.keep_ids(count.filter(|_| is_whole));
         self.prior = count.map(|count| {
             let mut ids = completion.prompt_ids.clone();
             ids.extend_from_slice(&completion.output_ids[..count]);
@@ -273,10 +302,12 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Sends the nudge for a reply with neither call nor answer, if a hook has one left. Before
-    /// any tool result a bare number is more often a step of the working than the answer.
-    fn nudge(&mut self, text: &str) -> bool {
-        let has_answer = self.agent.verifier.extract(text).is_some_and(|extracted| {
+    /// Sends the nudge for a reply with neither call nor answer, if a hook has one left; a reply
+    /// that was cut has no text to find one in. Before any tool result a bare number is more often a
+    /// step of the working than the answer.
+    fn nudge(&mut self, text: Option<&str>) -> bool {
+        let extracted = text.and_then(|text| self.agent.verifier.extract(text));
+        let has_answer = extracted.is_some_and(|extracted| {
             extracted.rule.is_explicit() || self.record.last_output.is_some()
         });
         for hook in &self.harness.middleware.hooks.post_model_call {
@@ -304,6 +335,12 @@ impl<'a> Run<'a> {
         left.filter(|left| *left >= Duration::from_millis(1))
             .ok_or(ExitReason::WallBudget)
     }
+}
+
+/// Whether a reply has nothing but reasoning.
+fn is_all_reasoning(completion: &Completion) -> bool {
+    let text = completion.text.trim();
+    text.is_empty() && !completion.reasoning.is_empty() || protocol::is_inside_reasoning(text)
 }
 
 /// An error with what caused it, in one line.

@@ -1,22 +1,22 @@
 //! The messages before the first reply: system prompt, examples and problem.
 
-use harness::{Example, Harness, MemoryKind, Skill};
+use harness::{CallFormat, Example, Harness, MemoryKind, Skill};
 use serde_json::{Map, Value};
 
 use crate::protocol;
 use crate::tools::render_result;
 use crate::trajectory::{Message, Role, ToolCall};
 
-/// The opening of a conversation about `problem`. The system message is absent if it would be
-/// empty.
-pub(crate) fn open(harness: &Harness, problem: &str) -> Vec<Message> {
+/// The opening of a conversation about `problem` with calls in `format`. The system message is
+/// absent if it would be empty.
+pub(crate) fn open(harness: &Harness, format: CallFormat, problem: &str) -> Vec<Message> {
     let mut messages = Vec::new();
-    let system = system_prompt(harness, problem);
+    let system = system_prompt(harness, format, problem);
     if !system.is_empty() {
         messages.push(Message::new(Role::System, system));
     }
     for example in &harness.prompts.examples {
-        push_example(harness, example, &mut messages);
+        push_example(harness, format, example, &mut messages);
     }
     messages.push(Message::new(
         Role::User,
@@ -33,7 +33,7 @@ pub(crate) fn text_with_call(say: &str, call: &str) -> String {
     }
 }
 
-fn system_prompt(harness: &Harness, problem: &str) -> String {
+fn system_prompt(harness: &Harness, format: CallFormat, problem: &str) -> String {
     let mut parts = vec![harness.prompts.system.trim().to_owned()];
     if harness.memory.kind == MemoryKind::Notes && !harness.memory.entries.is_empty() {
         let notes = harness
@@ -48,7 +48,6 @@ fn system_prompt(harness: &Harness, problem: &str) -> String {
         .values()
         .filter(|skill| is_triggered(skill, problem));
     parts.extend(skills.map(|skill| skill.body.trim().to_owned()));
-    let format = harness.middleware.protocol.call_format;
     parts.push(protocol::render_tools(format, &harness.tools));
     parts.push(harness.prompts.final_answer.trim().to_owned());
     parts.retain(|part| !part.is_empty());
@@ -75,8 +74,13 @@ fn words(text: &str) -> String {
     words.fold(" ".to_owned(), |text, word| format!("{text}{word} "))
 }
 
-fn push_example(harness: &Harness, example: &Example, messages: &mut Vec<Message>) {
-    let format = harness.middleware.protocol.call_format;
+fn push_example(
+    harness: &Harness,
+    format: CallFormat,
+    example: &Example,
+    messages: &mut Vec<Message>,
+) {
+    let is_native = format == CallFormat::Native;
     let task = harness.prompts.render_task(&example.problem);
     messages.push(Message::new(Role::User, task));
     for (index, step) in example.steps.iter().enumerate() {
@@ -85,15 +89,24 @@ fn push_example(harness: &Harness, example: &Example, messages: &mut Vec<Message
             .iter()
             .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
             .collect();
-        let call = protocol::render_call(format, step.tool.as_str(), &harness.tools, &arguments);
-        let mut message = Message::new(Role::Assistant, text_with_call(&step.say, &call));
+        let content = if is_native {
+            step.say.trim().to_owned()
+        } else {
+            let name = step.tool.as_str();
+            let call = protocol::render_call(format, name, &harness.tools, &arguments);
+            text_with_call(&step.say, &call)
+        };
+        let mut message = Message::new(Role::Assistant, content);
+        message.is_native = is_native;
         message.tool_calls.push(ToolCall {
             id: format!("call_{}", index + 1),
             tool: step.tool.to_string(),
             arguments,
         });
         messages.push(message);
-        messages.push(Message::new(Role::Tool, render_result(&step.result, "")));
+        let mut result = Message::new(Role::Tool, render_result(&step.result, ""));
+        result.is_native = is_native;
+        messages.push(result);
     }
     messages.push(Message::new(Role::Assistant, example.answer.trim()));
 }

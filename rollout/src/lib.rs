@@ -22,7 +22,7 @@ pub mod verifier;
 pub use agent::{Agent, rollout};
 pub use policy::{
     ApiKey, BoxFuture, Completion, CompletionRequest, Finish, LocalPolicy, LocalPolicyOptions,
-    OpenAiOptions, OpenAiPolicy, Policy, PolicyError, PolicyId, Renderer, ToolSchema,
+    NativeCall, OpenAiOptions, OpenAiPolicy, Policy, PolicyError, PolicyId, Renderer, ToolSchema,
 };
 pub use task::{Columns, ContentHash, Split, Task, TaskError, TaskId, load_tasks};
 pub use tools::{ToolFault, ToolRunner, ToolSession};

@@ -144,9 +144,12 @@ pub struct Message {
     pub role: Role,
     /// The whole text, a call in its written form included.
     pub content: String,
-    /// The calls in `content`, for readers of the record; policies send the text.
+    /// The calls. They stand in `content` too, unless the message is native.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// Whether calls, or the result of one, went through the policy's own tool interface.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_native: bool,
     /// Assistant text that the policy wrote itself: what it may be trained on. Examples are not.
     #[serde(default)]
     pub train: bool,
@@ -159,9 +162,14 @@ impl Message {
             role,
             content: content.into(),
             tool_calls: Vec::new(),
+            is_native: false,
             train: false,
         }
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A request to a tool.
@@ -252,6 +260,8 @@ pub enum Event {
     LengthLimit,
     /// The reply reached its token limit before its reasoning ended.
     ReasoningLimit,
+    /// The server's content filter cut the reply.
+    Filtered,
     /// The conversation no longer fits the context.
     ContextLimit,
     /// The rollout ended without an answer in its final text.
@@ -263,6 +273,30 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Its name, as under `type` in JSON; of a hook, the hook's own.
+    pub fn name(&self) -> &str {
+        match self {
+            Event::NoToolCall => "no_tool_call",
+            Event::UnparsableCall { .. } => "unparsable_call",
+            Event::UnknownTool { .. } => "unknown_tool",
+            Event::BadArguments { .. } => "bad_arguments",
+            Event::ToolError { .. } => "tool_error",
+            Event::EmptyOutput => "empty_output",
+            Event::OutputTruncated => "output_truncated",
+            Event::RepeatedCall => "repeated_call",
+            Event::TextAfterCall { .. } => "text_after_call",
+            Event::TurnLimit => "turn_limit",
+            Event::LengthLimit => "length_limit",
+            Event::ReasoningLimit => "reasoning_limit",
+            Event::Filtered => "filtered",
+            Event::ContextLimit => "context_limit",
+            Event::NoFinalAnswer => "no_final_answer",
+            Event::HookFired { hook } => hook,
+        }
+    }
+}
+
 /// One call of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -272,7 +306,8 @@ pub struct ModelCall {
     /// Ids of the prompt; empty where the backend gives none.
     pub prompt_ids: Vec<u32>,
     /// Ids of the reply as it stands in the conversation: without what was cut. Empty where the
-    /// backend gives none, or where the cut falls inside a token.
+    /// backend gives none, where the cut falls inside a token, and for a reply that its limit cut,
+    /// which nobody is to learn.
     pub output_ids: Vec<u32>,
     /// Log-probability of each output id at temperature 1; empty where the backend gives none.
     pub logprobs: Vec<f32>,
@@ -280,6 +315,12 @@ pub struct ModelCall {
     pub usage: Usage,
     /// Why the reply ended.
     pub finish: Finish,
+    /// The backend's own word for it, where that is none of the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// Reasoning that the backend keeps apart from the text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reasoning: String,
 }
 
 /// Tokens spent.
@@ -290,6 +331,10 @@ pub struct Usage {
     pub prompt_tokens: u64,
     /// Generated tokens.
     pub completion_tokens: u64,
+    /// Those of them that are reasoning: as the backend counts them, else in proportion to the
+    /// characters.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
     /// Whether the backend gave no numbers and they were estimated from the length of the text.
     #[serde(default)]
     pub is_estimated: bool,
@@ -300,6 +345,7 @@ impl Usage {
     pub fn add(&mut self, other: &Usage) {
         self.prompt_tokens += other.prompt_tokens;
         self.completion_tokens += other.completion_tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
         self.is_estimated |= other.is_estimated;
     }
 }
@@ -326,6 +372,11 @@ pub enum ExitReason {
     Answered,
     /// With a final reply that has none.
     NoAnswer,
+    /// With a reply that was cut by its token limit or by the server's content filter. It is no
+    /// answer, whatever stands in it, and nobody is trained on it.
+    ReplyCut,
+    /// With a reply whose token limit came before the end of its reasoning.
+    ReasoningCut,
     /// No turn was left.
     TurnLimit,
     /// The token budget was spent.
@@ -339,12 +390,30 @@ pub enum ExitReason {
     Infrastructure {
         /// What failed.
         reason: String,
-        /// Whether trying again may help.
+        /// Whether trying again soon may help.
         is_retryable: bool,
+        /// Seconds after which the server wants to be asked again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_s: Option<u64>,
     },
 }
 
 impl ExitReason {
+    /// Its name, as under `type` in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ExitReason::Answered => "answered",
+            ExitReason::NoAnswer => "no_answer",
+            ExitReason::ReplyCut => "reply_cut",
+            ExitReason::ReasoningCut => "reasoning_cut",
+            ExitReason::TurnLimit => "turn_limit",
+            ExitReason::TokenBudget => "token_budget",
+            ExitReason::WallBudget => "wall_budget",
+            ExitReason::ContextLimit => "context_limit",
+            ExitReason::Infrastructure { .. } => "infrastructure",
+        }
+    }
+
     /// Whether this is a fault of the surroundings.
     pub fn is_infrastructure(&self) -> bool {
         matches!(self, ExitReason::Infrastructure { .. })

@@ -244,7 +244,7 @@ fn fenced(harness: &Harness) -> Option<Vec<PatchOp>> {
 
 fn repair_json(harness: &Harness) -> Option<Vec<PatchOp>> {
     match harness.middleware.protocol.call_format {
-        CallFormat::Json => add_hook(harness, Hook::RepairJson {}),
+        CallFormat::Json | CallFormat::Native => add_hook(harness, Hook::RepairJson {}),
         CallFormat::Fenced | CallFormat::Xml => None,
     }
 }

@@ -93,6 +93,7 @@ fn solved_and_infrastructure_are_not_read() {
     let broken = prose().exit(ExitReason::Infrastructure {
         reason,
         is_retryable: true,
+        wait_s: None,
     });
     for rule in rules() {
         assert_eq!(rule.detect(&start(), &solved), None);

@@ -218,7 +218,12 @@ fn hooks() -> impl Strategy<Value = Hooks> {
 }
 
 fn middleware() -> impl Strategy<Value = Middleware> {
-    let formats = vec![CallFormat::Json, CallFormat::Fenced, CallFormat::Xml];
+    let formats = vec![
+        CallFormat::Json,
+        CallFormat::Fenced,
+        CallFormat::Xml,
+        CallFormat::Native,
+    ];
     (
         proptest::sample::select(formats),
         (1u32..=64, 1u32..1000, vec(filled(), 0..3)),

@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use super::Agent;
 use crate::policy::Completion;
-use crate::protocol::Call;
 use crate::task::{Split, Task};
 use crate::trajectory::{
     Event, ExitReason, Message, ModelCall, Role, RolloutId, RolloutKey, Step, StepKind, ToolCall,
@@ -18,6 +17,8 @@ use crate::verifier::Verifier;
 pub(super) struct Record {
     pub(super) started: Instant,
     pub(super) messages: Vec<Message>,
+    /// Messages that were there before the first reply.
+    opening: usize,
     steps: Vec<Step>,
     model_calls: Vec<ModelCall>,
     pub(super) usage: Usage,
@@ -44,6 +45,7 @@ impl Record {
         Record {
             started: Instant::now(),
             steps: system.into_iter().chain(task).collect(),
+            opening: messages.len(),
             messages,
             model_calls: Vec::new(),
             usage: Usage::default(),
@@ -84,6 +86,17 @@ impl Record {
         self.step(kind, text, None);
     }
 
+    /// Adds the result of a call. It goes where the call came from.
+    pub(super) fn say_result(&mut self, text: &str) {
+        let mut replies = self.messages.iter().rev();
+        let call = replies.find(|message| message.role == Role::Assistant);
+        let is_native = call.is_some_and(|message| message.is_native);
+        self.say(Role::Tool, StepKind::ToolResult, text);
+        if let Some(message) = self.messages.last_mut() {
+            message.is_native = is_native;
+        }
+    }
+
     pub(super) fn add_call(&mut self, seed: u64, completion: &Completion) {
         self.usage.add(&completion.usage);
         self.model_calls.push(ModelCall {
@@ -93,6 +106,8 @@ impl Record {
             logprobs: completion.logprobs.clone(),
             usage: completion.usage,
             finish: completion.finish,
+            finish_reason: completion.finish_reason.clone(),
+            reasoning: completion.reasoning.clone(),
         });
     }
 
@@ -106,14 +121,19 @@ impl Record {
     }
 
     /// Gives a call its name within the rollout.
-    pub(super) fn name_call(&self, call: Call) -> ToolCall {
-        let earlier = self.messages.iter().filter(|message| message.train);
-        let earlier: usize = earlier.map(|message| message.tool_calls.len()).sum();
+    pub(super) fn name_call(&self, tool: String, arguments: Map<String, Value>) -> ToolCall {
         ToolCall {
-            id: format!("call_{}", earlier + 1),
-            tool: call.tool,
-            arguments: call.arguments,
+            id: self.call_id(0),
+            tool,
+            arguments,
         }
+    }
+
+    /// The name of the call that is `index` places behind the next one.
+    pub(super) fn call_id(&self, index: usize) -> String {
+        let earlier = self.messages[self.opening..].iter();
+        let earlier: usize = earlier.map(|message| message.tool_calls.len()).sum();
+        format!("call_{}", earlier + index + 1)
     }
 
     /// Finds and judges the answer and closes the record.

@@ -6,7 +6,7 @@ use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 use super::{Run, with_causes};
 use crate::protocol;
 use crate::tools::{self, ToolFault};
-use crate::trajectory::{Event, ExitReason, Role, StepKind, ToolCall};
+use crate::trajectory::{Event, ExitReason, StepKind, ToolCall};
 
 /// What stands in the place of the middle of a long output where no hook says otherwise.
 const CUT: &str = "\n[output cut]";
@@ -24,8 +24,7 @@ impl Run<'_> {
             .calls
             .push((call.tool.clone(), call.arguments.clone()));
         let written = |call: &ToolCall| {
-            let format = harness.middleware.protocol.call_format;
-            protocol::render_call(format, &call.tool, &harness.tools, &call.arguments)
+            protocol::render_call(self.format, &call.tool, &harness.tools, &call.arguments)
         };
         let Some(tool) = harness.tools.get(call.tool.as_str()) else {
             let name = call.tool.clone();
@@ -60,7 +59,7 @@ impl Run<'_> {
                 && is_repeated
             {
                 self.record.fired(hook, message);
-                self.record.say(Role::Tool, StepKind::ToolResult, message);
+                self.record.say_result(message);
                 return Ok(());
             }
         }
@@ -85,6 +84,7 @@ impl Run<'_> {
         } = run.map_err(|fault| ExitReason::Infrastructure {
             reason: with_causes(&fault),
             is_retryable: true,
+            wait_s: None,
         })?;
         if execution.exit == Exit::TimedOut && policy.wall == left {
             return Err(ExitReason::WallBudget);
@@ -183,7 +183,7 @@ impl Run<'_> {
                 fired.push((hook, message.clone()));
             }
         }
-        self.record.say(Role::Tool, StepKind::ToolResult, &text);
+        self.record.say_result(&text);
         if let Some((_, execution)) = ran {
             if !error.is_empty() {
                 let exit = execution.exit.clone();

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     BoxFuture, Completion, CompletionRequest, Finish, Policy, PolicyError, PolicyId, Renderer,
 };
+use crate::protocol;
 use crate::trajectory::Usage;
 
 /// What else a [`LocalPolicy`] needs to know.
@@ -182,6 +183,13 @@ impl Policy for LocalPolicy {
     }
 }
 
+/// The part of `tokens` that falls to `part` of `whole` characters.
+pub(super) fn share(tokens: u64, part: usize, whole: usize) -> u64 {
+    let wide = |length: usize| u128::try_from(length).unwrap_or(u128::MAX);
+    let share = u128::from(tokens) * wide(part) / wide(whole.max(1));
+    u64::try_from(share).unwrap_or(tokens).min(tokens)
+}
+
 /// A tool result for a model that knows only users and assistants.
 pub(super) fn tool_output(content: &str) -> String {
     format!("Tool output:\n{content}")
@@ -193,9 +201,16 @@ fn completion(prompt: Vec<u32>, generation: Generation) -> Completion {
         usage: Usage {
             prompt_tokens: count(&prompt),
             completion_tokens: count(&generation.tokens),
+            reasoning_tokens: share(
+                count(&generation.tokens),
+                protocol::reasoning_of(&generation.text).len(),
+                generation.text.len(),
+            ),
             is_estimated: false,
         },
         text: generation.text,
+        reasoning: String::new(),
+        finish_reason: None,
         finish: match generation.finish {
             decode::Finish::StopToken => Finish::Stop,
             decode::Finish::StopString => Finish::StopString,
@@ -205,6 +220,5 @@ fn completion(prompt: Vec<u32>, generation: Generation) -> Completion {
         output_ids: generation.tokens,
         logprobs: generation.logprobs,
         tool_calls: Vec::new(),
-        is_reasoning_cut: false,
     }
 }

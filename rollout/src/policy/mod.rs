@@ -14,7 +14,7 @@ use model::tokenizer::TokenizerError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::trajectory::{Message, ToolCall, Usage};
+use crate::trajectory::{Message, Usage};
 
 pub use local::{LocalPolicy, LocalPolicyOptions};
 pub use openai::{ApiKey, OpenAiOptions, OpenAiPolicy};
@@ -63,8 +63,8 @@ pub struct ToolSchema {
 pub struct CompletionRequest {
     /// The conversation so far.
     pub messages: Vec<Message>,
-    /// Tools to be announced through the policy's own interface. The agent loop writes tools into
-    /// the system prompt in the harness's call format and leaves this empty.
+    /// Tools to be announced through the policy's own interface: those of a harness with the call
+    /// format `native`. For the other formats they stand in the system prompt, and this is empty.
     pub tools: Vec<ToolSchema>,
     /// Most tokens of the reply.
     pub max_tokens: u32,
@@ -97,6 +97,25 @@ pub enum Finish {
     StopString,
     /// Calls through the policy's own tool interface.
     ToolCalls,
+    /// The server's content filter.
+    Filtered,
+}
+
+impl Finish {
+    /// Whether the reply ended before the policy was done: such a reply is no answer.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Finish::Length | Finish::Filtered)
+    }
+}
+
+/// A call through the policy's own tool interface, as it was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeCall {
+    /// The tool's name.
+    pub tool: String,
+    /// The arguments: an object as text, or an object. Anything else is a mistake that the loop
+    /// tells the policy.
+    pub arguments: Value,
 }
 
 /// A reply.
@@ -104,8 +123,12 @@ pub enum Finish {
 pub struct Completion {
     /// The text, without special tokens and up to a stop text.
     pub text: String,
+    /// Reasoning that the backend keeps apart from the text; may be empty.
+    pub reasoning: String,
     /// Why it ended.
     pub finish: Finish,
+    /// The backend's own word for it, where that is none of the usual ones.
+    pub finish_reason: Option<String>,
     /// Ids of the prompt; may be empty.
     pub prompt_ids: Vec<u32>,
     /// Ids of the reply, a stop token included; may be empty.
@@ -115,9 +138,7 @@ pub struct Completion {
     /// Tokens spent.
     pub usage: Usage,
     /// Calls through the policy's own tool interface.
-    pub tool_calls: Vec<ToolCall>,
-    /// Whether the token limit came before the end of a reasoning that the backend keeps apart.
-    pub is_reasoning_cut: bool,
+    pub tool_calls: Vec<NativeCall>,
 }
 
 /// Why there is no reply.
@@ -151,12 +172,6 @@ pub enum PolicyError {
         /// The server's words, shortened.
         reason: String,
     },
-    /// The server's reply has an unknown form.
-    #[error("the server's reply can't be read: {reason}")]
-    Malformed {
-        /// What is wrong with it.
-        reason: String,
-    },
     /// The client can't be set up.
     #[error("cannot set up the HTTP client")]
     Client {
@@ -176,16 +191,16 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// Whether the same request may succeed later.
+    /// Whether the same request may succeed soon.
     pub fn is_retryable(&self) -> bool {
         match self {
-            PolicyError::Unavailable { .. }
-            | PolicyError::RateLimited { .. }
-            | PolicyError::Malformed { .. } => true,
+            PolicyError::Unavailable { .. } => true,
             PolicyError::Engine(error) => {
                 matches!(error, EngineError::Compute { .. })
             }
-            PolicyError::ContextOverflow { .. }
+            // Asking at once is what the server asked not to do.
+            PolicyError::RateLimited { .. }
+            | PolicyError::ContextOverflow { .. }
             | PolicyError::Refused { .. }
             | PolicyError::Client { .. }
             | PolicyError::Template(_)
@@ -198,6 +213,12 @@ impl PolicyError {
 pub trait Policy: Send + Sync {
     /// Identity.
     fn id(&self) -> &PolicyId;
+
+    /// Whether it takes [`CompletionRequest::tools`] and answers with
+    /// [`Completion::tool_calls`]. One that doesn't gets the call format `xml` in place of `native`.
+    fn has_tool_interface(&self) -> bool {
+        false
+    }
 
     /// Writes the next message of a conversation.
     fn complete(

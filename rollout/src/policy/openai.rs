@@ -1,29 +1,48 @@
-//! A policy behind any OpenAI-compatible chat server: vLLM, SGLang, llama.cpp, mistral.rs.
+//! A policy behind any OpenAI-compatible chat server: vLLM, SGLang, llama.cpp, mistral.rs, and the
+//! hosted ones.
 //!
 //! Busy and failing servers are asked again, with growing pauses or the pause that they ask for;
 //! a pause longer than the configured one is an error that says so. What can't get better by
-//! asking again, such as a conversation that is too long, is never repeated.
+//! asking again, such as a conversation that is too long, is never repeated. A reply counts only
+//! whole: one that breaks off, or that the server follows with an error, is a failure.
+//!
+//! No more than [`OpenAiOptions::most_in_flight`] requests are open at once. The others wait, and
+//! cost a place in a queue rather than a connection.
 
+mod refusal;
+mod reply;
+mod request;
 mod retry;
-mod wire;
+mod sse;
+mod stream;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{DATE, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
 use reqwest::{Client, Proxy, Response, StatusCode};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, PolicyId};
+use request::LimitField;
+use stream::{Assembly, StreamFault};
+
+/// Longest reply that is read, in bytes: no chat completion comes near it.
+const LONGEST_REPLY: usize = 64 << 20;
+
+/// Time for a connection to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A credential. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Wraps a key.
+    /// Wraps a key. Blanks around it, such as the line feed of a file, are no part of it.
     pub fn new(key: impl Into<String>) -> Self {
-        ApiKey(key.into())
+        ApiKey(key.into().trim().to_owned())
     }
 }
 
@@ -46,6 +65,15 @@ pub struct OpenAiOptions {
     pub proxy: Option<String>,
     /// Time for one request.
     pub timeout: Duration,
+    /// Time in which a streamed reply must show a sign of life.
+    pub silence: Duration,
+    /// Whether replies are streamed: a server that hangs is noticed after [`Self::silence`].
+    pub is_streaming: bool,
+    /// Whether token ids and log-probabilities are asked for, as vLLM gives them
+    /// (`return_token_ids`). Servers that refuse unknown fields refuse this one.
+    pub wants_token_ids: bool,
+    /// Most requests open at once.
+    pub most_in_flight: usize,
     /// Requests made before giving up.
     pub attempts: u32,
     /// Pause before the second request; doubled before each further one.
@@ -55,7 +83,8 @@ pub struct OpenAiOptions {
 }
 
 impl OpenAiOptions {
-    /// The usual patience: five attempts, pauses from half a second to a minute.
+    /// The usual patience: five attempts, pauses from half a second to a minute, 256 requests at
+    /// once.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
         OpenAiOptions {
             base_url: base_url.into(),
@@ -63,6 +92,10 @@ impl OpenAiOptions {
             api_key: None,
             proxy: None,
             timeout: Duration::from_secs(600),
+            silence: Duration::from_secs(120),
+            is_streaming: false,
+            wants_token_ids: false,
+            most_in_flight: 256,
             attempts: 5,
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(60),
@@ -77,6 +110,9 @@ pub struct OpenAiPolicy {
     client: Client,
     url: String,
     options: OpenAiOptions,
+    places: Semaphore,
+    /// Whether the server has asked for the limit's newer name.
+    wants_newer_limit: AtomicBool,
 }
 
 /// Outcome of one request that didn't succeed.
@@ -85,6 +121,15 @@ enum Failure {
     Transient {
         reason: String,
         wait: Option<Duration>,
+    },
+    /// The conversation is too long; a shorter reply may have room.
+    TooLong {
+        reason: String,
+        room: Option<u32>,
+    },
+    /// The server reads the reply's limit under its newer name only.
+    OtherLimitField {
+        reason: String,
     },
     Final(PolicyError),
 }
@@ -98,7 +143,12 @@ impl OpenAiPolicy {
         let client = |source: reqwest::Error| PolicyError::Client {
             source: source.without_url(),
         };
-        let mut builder = Client::builder().no_proxy().timeout(options.timeout);
+        let mut builder = Client::builder()
+            .no_proxy()
+            .timeout(options.timeout)
+            .connect_timeout(CONNECT_TIMEOUT.min(options.timeout))
+            // A request goes where the configuration says, or nowhere.
+            .redirect(reqwest::redirect::Policy::none());
         if let Some(proxy) = &options.proxy {
             builder = builder.proxy(Proxy::all(proxy).map_err(client)?);
         }
@@ -107,26 +157,53 @@ impl OpenAiPolicy {
             id: PolicyId::new(format!("openai:{}@{base}", options.model)),
             client: builder.build().map_err(client)?,
             url: format!("{base}/chat/completions"),
+            places: Semaphore::new(options.most_in_flight.clamp(1, Semaphore::MAX_PERMITS)),
+            wants_newer_limit: AtomicBool::new(false),
             options,
         })
     }
 
     async fn ask(&self, request: CompletionRequest) -> Result<Completion, PolicyError> {
-        let body = wire::body(&self.options.model, &request);
+        // Kept while waiting too: whoever takes the place would meet the same busy server.
+        let _place = self.places.acquire().await;
         let attempts = self.options.attempts.max(1);
         let mut attempt = 1;
+        let mut max_tokens = request.max_tokens;
+        let mut is_renamed = false;
         loop {
+            let field = match self.wants_newer_limit.load(Ordering::Relaxed) {
+                false => LimitField::MaxTokens,
+                true => LimitField::MaxCompletionTokens,
+            };
+            let body = request::body(&self.options, &request, field, max_tokens);
             let (reason, wait) = match self.send(&body, &request).await {
                 Ok(completion) => return Ok(completion),
                 Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::TooLong { reason, room }) => {
+                    let is_shortened = max_tokens < request.max_tokens;
+                    match room.filter(|room| !is_shortened && *room < max_tokens) {
+                        Some(room) => max_tokens = room,
+                        None => return Err(PolicyError::ContextOverflow { reason }),
+                    }
+                    continue;
+                }
+                Err(Failure::OtherLimitField { .. }) if !is_renamed => {
+                    is_renamed = true;
+                    self.wants_newer_limit.store(true, Ordering::Relaxed);
+                    continue;
+                }
+                Err(Failure::OtherLimitField { reason }) => {
+                    let status = StatusCode::BAD_REQUEST.as_u16();
+                    return Err(PolicyError::Refused { status, reason });
+                }
                 Err(Failure::Transient { reason, wait }) => (reason, wait),
             };
-            if attempt == attempts {
-                return Err(PolicyError::Unavailable { attempts, reason });
-            }
             let longest = self.options.longest_wait;
             if let Some(wait) = wait.filter(|wait| *wait > longest) {
                 return Err(PolicyError::RateLimited { wait });
+            }
+            if attempt == attempts {
+                return Err(PolicyError::Unavailable { attempts, reason });
             }
             let backoff =
                 || retry::backoff(self.options.first_wait, longest, attempt, request.seed);
@@ -145,25 +222,97 @@ impl OpenAiPolicy {
         let response = http.send().await.map_err(|error| self.broken(error))?;
         let status = response.status();
         let wait = asked_wait(&response);
-        let text = response.text().await.map_err(|error| self.broken(error))?;
-        if !status.is_success() {
-            return Err(self.refused(status, &text, wait));
+        let is_stream = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let reply = if is_stream && status.is_success() {
+            self.streamed(response, wait).await?
+        } else {
+            let text = self.whole(response).await?;
+            if !status.is_success() {
+                return Err(self.refused(status, &text, wait));
+            }
+            let reply: Value = serde_json::from_str(&text)
+                .map_err(|error| self.unreadable(&format!("it isn't JSON: {error}")))?;
+            // Some servers notice their failure only after they have said 200.
+            let has_error = reply.get("error").is_some_and(|error| !error.is_null());
+            if has_error || reply["object"] == "error" {
+                return Err(self.refused(status_within(&reply), &text, wait));
+            }
+            reply
+        };
+        reply::completion(&reply, request).map_err(|reason| self.unreadable(&reason))
+    }
+
+    /// The text of a reply that comes in one piece.
+    async fn whole(&self, mut response: Response) -> Result<String, Failure> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > LONGEST_REPLY {
+                return Err(self.unreadable("it is longer than any reply"));
+            }
         }
-        let reply: Value = serde_json::from_str(&text).map_err(|error| Failure::Transient {
-            reason: format!("the reply isn't JSON: {error}"),
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// A reply that comes as events.
+    async fn streamed(
+        &self,
+        mut response: Response,
+        wait: Option<Duration>,
+    ) -> Result<Value, Failure> {
+        let fault = |fault| match fault {
+            StreamFault::Error(text) => {
+                let event = serde_json::from_str(&text).unwrap_or_default();
+                self.refused(status_within(&event), &text, wait)
+            }
+            StreamFault::Unreadable(reason) => self.unreadable(&reason),
+            StreamFault::Cut => self.unreadable("the stream ended before the reply did"),
+        };
+        let mut events = sse::Events::default();
+        let mut assembly = Assembly::default();
+        let mut length = 0;
+        loop {
+            let piece = tokio::time::timeout(self.options.silence, response.chunk());
+            let Ok(piece) = piece.await else {
+                let silence = self.options.silence.as_secs_f64();
+                return Err(self.unreadable(&format!("the stream was silent for {silence} s")));
+            };
+            let piece = match piece {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                // Servers that close without ado after the last event have said it all.
+                Err(_) if assembly.is_over() => break,
+                Err(error) => return Err(self.broken(error)),
+            };
+            length += piece.len();
+            if length > LONGEST_REPLY {
+                return Err(self.unreadable("it is longer than any reply"));
+            }
+            for data in events.push(&piece) {
+                assembly.push(&data).map_err(fault)?;
+            }
+        }
+        for data in events.finish() {
+            assembly.push(&data).map_err(fault)?;
+        }
+        assembly.finish().map_err(fault)
+    }
+
+    /// A reply that is none. Proxies and servers that are going down send such things.
+    fn unreadable(&self, reason: &str) -> Failure {
+        Failure::Transient {
+            reason: format!("the reply can't be read: {}", self.shown(reason)),
             wait: None,
-        })?;
-        // Some servers notice their failure only after they have said 200.
-        if reply.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(self.refused(StatusCode::INTERNAL_SERVER_ERROR, &text, wait));
         }
-        wire::completion(&reply, request)
-            .map_err(|reason| Failure::Final(PolicyError::Malformed { reason }))
     }
 
     /// A request that got no whole reply.
     fn broken(&self, error: reqwest::Error) -> Failure {
-        let is_hopeless = error.is_builder() || error.is_redirect();
+        let is_hopeless = error.is_builder();
         let error = error.without_url();
         if is_hopeless {
             return Failure::Final(PolicyError::Client { source: error });
@@ -182,16 +331,23 @@ impl OpenAiPolicy {
 
     /// A reply that is an error.
     fn refused(&self, status: StatusCode, text: &str, wait: Option<Duration>) -> Failure {
-        let reason = self.shown(&wire::error_message(text));
-        if wire::is_context_overflow(text) {
-            return Failure::Final(PolicyError::ContextOverflow { reason });
+        let reason = self.shown(&reply::error_message(text));
+        if let Some(overflow) = refusal::overflow(text) {
+            let room = overflow.room;
+            return Failure::TooLong { reason, room };
+        }
+        if refusal::wants_max_completion_tokens(text) {
+            return Failure::OtherLimitField { reason };
         }
         let is_transient = status.is_server_error()
             || matches!(
                 status,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+                StatusCode::TOO_MANY_REQUESTS
+                    | StatusCode::REQUEST_TIMEOUT
+                    | StatusCode::CONFLICT
+                    | StatusCode::TOO_EARLY
             );
-        if is_transient {
+        if is_transient && !refusal::is_out_of_money(text) {
             let reason = format!("status {}: {reason}", status.as_u16());
             return Failure::Transient { reason, wait };
         }
@@ -216,24 +372,47 @@ impl OpenAiPolicy {
     }
 }
 
+/// The status that stands in an error which came after a status of 200.
+fn status_within(reply: &Value) -> StatusCode {
+    let places = [
+        "/error/code",
+        "/error/status",
+        "/code",
+        "/error/status_code",
+        "/choices/0/error/code",
+    ];
+    let number = |value: &Value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().and_then(|code| u16::try_from(code).ok()),
+    };
+    let code = places
+        .iter()
+        .find_map(|place| number(reply.pointer(place)?));
+    code.filter(|code| (400..600).contains(code))
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// The pause that a reply asks for.
 fn asked_wait(response: &Response) -> Option<Duration> {
-    let text = |name| {
-        response
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-    };
+    let text = |name: &str| response.headers().get(name)?.to_str().ok();
+    if let Some(milliseconds) = text("retry-after-ms").and_then(|text| text.trim().parse().ok()) {
+        return Some(Duration::from_millis(milliseconds));
+    }
     // By the server's own clock where it tells the time: ours may differ.
-    let now = text(DATE)
+    let now = text(DATE.as_str())
         .and_then(retry::http_date)
         .unwrap_or_else(SystemTime::now);
-    retry::after(text(RETRY_AFTER)?, now)
+    retry::after(text(RETRY_AFTER.as_str())?, now)
 }
 
 impl Policy for OpenAiPolicy {
     fn id(&self) -> &PolicyId {
         &self.id
+    }
+
+    fn has_tool_interface(&self) -> bool {
+        true
     }
 
     fn complete(

@@ -4,7 +4,7 @@ use model::chat_template::{ChatTemplate, ChatTemplateError, RenderInput, Rendere
 use model::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
-use crate::trajectory::{Message, Role};
+use crate::trajectory::{Message, Role, ToolCall};
 
 /// A chat template with what it needs besides the messages.
 pub struct Renderer {
@@ -81,6 +81,14 @@ impl Renderer {
         match message.role {
             Role::System => json!({"role": "system", "content": content}),
             Role::User => json!({"role": "user", "content": content}),
+            Role::Assistant if message.is_native => {
+                let call = |call: &ToolCall| {
+                    let function = json!({"name": call.tool, "arguments": call.arguments});
+                    json!({"type": "function", "function": function})
+                };
+                let calls: Vec<Value> = message.tool_calls.iter().map(call).collect();
+                json!({"role": "assistant", "content": content, "tool_calls": calls})
+            }
             Role::Assistant => json!({"role": "assistant", "content": content}),
             Role::Tool if self.knows_tools => json!({"role": "tool", "content": content}),
             Role::Tool => json!({"role": "user", "content": super::local::tool_output(content)}),

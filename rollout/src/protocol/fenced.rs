@@ -7,6 +7,7 @@ use super::{Call, Found, Tools, heading, one_of, tool_lines, tool_of_fence};
 const FENCE: &str = "```";
 
 pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
+    let fences = LineFences::of(text);
     let mut from = 0;
     while let Some(offset) = text[from..].find(FENCE) {
         let start = from + offset;
@@ -16,7 +17,7 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
         let tool =
             tool_of_fence(info, tools).and_then(|(name, tool)| Some((name, tool.code_argument()?)));
         let body_start = line_end.map_or(text.len(), |end| end + 1);
-        let body = body(&text[body_start..]);
+        let body = fences.body(body_start);
         let Some((name, argument)) = tool else {
             let word = info.split_whitespace().next().unwrap_or_default();
             if word != info && tool_of_fence(word, tools).is_some() {
@@ -51,24 +52,47 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
     Found::Nothing
 }
 
-/// The text up to the closing fence, and where the fence ends. The fence starts a line, so that
-/// backquotes inside a line of the program are left alone; a fence at the end of a line is taken
-/// where there is no other.
-fn body(text: &str) -> Option<(&str, usize)> {
-    let mut position = 0;
-    let mut at_line_end = None;
-    for line in text.split_inclusive('\n') {
-        let indent = line.len() - line.trim_start().len();
-        if line[indent..].starts_with(FENCE) {
-            return Some((&text[..position], position + indent + FENCE.len()));
+/// The fences that start a line.
+struct LineFences<'a> {
+    text: &'a str,
+    /// Start of the line and end of the fence, in order.
+    places: Vec<(usize, usize)>,
+}
+
+impl<'a> LineFences<'a> {
+    fn of(text: &'a str) -> Self {
+        let mut places = Vec::new();
+        let mut position = 0;
+        for line in text.split_inclusive('\n') {
+            let indent = line.len() - line.trim_start().len();
+            if line[indent..].starts_with(FENCE) {
+                places.push((position, position + indent + FENCE.len()));
+            }
+            position += line.len();
         }
-        if at_line_end.is_none() && line.trim_end().ends_with(FENCE) {
-            let fence = position + line.trim_end().len() - FENCE.len();
-            at_line_end = Some((&text[..fence], fence + FENCE.len()));
-        }
-        position += line.len();
+        LineFences { text, places }
     }
-    at_line_end
+
+    /// The text from `start` up to the closing fence, and its length with the fence. The fence
+    /// starts a line, so that backquotes inside a line of the program are left alone; a fence at the
+    /// end of a line is taken where there is no other.
+    fn body(&self, start: usize) -> Option<(&'a str, usize)> {
+        let text = &self.text[start..];
+        let next = self.places.partition_point(|(line, _)| *line < start);
+        if let Some((line, end)) = self.places.get(next) {
+            return Some((&text[..line - start], end - start));
+        }
+        let mut position = 0;
+        for line in text.split_inclusive('\n') {
+            let length = line.trim_end().len();
+            if line[..length].ends_with(FENCE) {
+                let fence = position + length - FENCE.len();
+                return Some((&text[..fence], fence + FENCE.len()));
+            }
+            position += line.len();
+        }
+        None
+    }
 }
 
 /// Takes the fence's own indentation from every line, if all lines have it.

@@ -16,13 +16,51 @@ pub(super) struct Read {
     pub(super) is_repaired: bool,
 }
 
+/// Bytes that may be read of objects that turn out to be broken. A reply may hold any number of
+/// braces, and each could begin an object that breaks off only at the reply's end.
+const BROKEN_BYTES: usize = 256 * 1024;
+
+/// What an attempt costs beside the bytes that it reads.
+const ATTEMPT: usize = 8;
+
+/// What may still be spent on broken objects of one reply.
+pub(super) struct Patience(usize);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience(BROKEN_BYTES)
+    }
+}
+
+impl Patience {
+    fn spend(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_sub(bytes + ATTEMPT);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What starts at a brace.
+pub(super) enum Object {
+    Call(Read),
+    /// JSON, but no call.
+    Other {
+        end: usize,
+    },
+    Broken {
+        reason: String,
+    },
+}
+
 pub(super) fn find(text: &str, tools: &Tools, leniency: Leniency) -> Found {
-    let mut problem = None;
+    let mut patience = Patience::default();
     let mut from = 0;
     while let Some(offset) = text[from..].find('{') {
         let start = from + offset;
-        match read(text, start, tools, leniency) {
-            Ok(Some(read)) => {
+        match read(text, start, tools, leniency, &mut patience) {
+            Object::Call(read) => {
                 let call = Call {
                     end: end_of_fence(text, start, read.end),
                     tool: read.tool,
@@ -35,77 +73,98 @@ pub(super) fn find(text: &str, tools: &Tools, leniency: Leniency) -> Found {
                     call,
                 };
             }
-            // JSON, but no call: objects inside it are its own affair.
-            Ok(None) => from = end_of_object(text, start).unwrap_or(start + 1),
-            Err(reason) => {
-                if problem.is_none() && resembles_call(&text[start..], tools) {
-                    problem = Some(reason);
-                }
-                from = start + 1;
-                // Of `{{…}}` only the outer brace is a mistake, and it has been noted.
-                if problem.is_some() {
-                    break;
-                }
+            // Objects inside it are its own affair.
+            Object::Other { end } => from = end,
+            // Of `{{…}}` only the outer brace is a mistake; what follows may be copied from it.
+            Object::Broken { reason } if resembles_call(&text[start..], tools) => {
+                return Found::Problem(reason);
             }
+            Object::Broken { .. } => from = start + 1,
+        }
+        if patience.is_over() {
+            return Found::Problem("the reply has too many objects that break off".into());
         }
     }
-    problem.map_or(Found::Nothing, Found::Problem)
+    Found::Nothing
 }
 
-/// Reads the object that starts at `start`. `None` is an object that isn't a call.
+/// Reads the object that starts at `start`.
 pub(super) fn read(
     text: &str,
     start: usize,
     tools: &Tools,
     leniency: Leniency,
-) -> Result<Option<Read>, String> {
-    match strict(text, start) {
-        Ok((value, end)) => {
-            let call = as_call(value, tools, leniency)?;
-            Ok(call.map(|(tool, arguments, is_repaired)| Read {
-                tool,
-                arguments,
-                end,
-                is_repaired,
-            }))
+    patience: &mut Patience,
+) -> Object {
+    let (read, end) = match strict(&text[start..]) {
+        Ok((value, length)) => (as_call(value, tools, leniency), start + length),
+        Err((reason, reached)) => {
+            patience.spend(reached);
+            if !leniency.repair_json {
+                return Object::Broken { reason };
+            }
+            match repair::object(&text[start..]) {
+                Ok((value, length)) => {
+                    let call = as_call(value, tools, leniency);
+                    let call = call.map(|call| {
+                        call.map(|call| Parts {
+                            is_repaired: true,
+                            ..call
+                        })
+                    });
+                    (call, start + length)
+                }
+                Err(reached) => {
+                    patience.spend(reached);
+                    return Object::Broken { reason };
+                }
+            }
         }
-        Err(reason) if leniency.repair_json => {
-            let (value, length) = repair::object(&text[start..]).ok_or(reason)?;
-            let call = as_call(value, tools, leniency)?;
-            Ok(call.map(|(tool, arguments, _)| Read {
-                tool,
-                arguments,
-                end: start + length,
-                is_repaired: true,
-            }))
-        }
-        Err(reason) => Err(reason),
+    };
+    match read {
+        Ok(Some(call)) => Object::Call(Read {
+            tool: call.tool,
+            arguments: call.arguments,
+            end,
+            is_repaired: call.is_repaired,
+        }),
+        Ok(None) => Object::Other { end },
+        Err(reason) => Object::Broken { reason },
     }
 }
 
-fn strict(text: &str, start: usize) -> Result<(Value, usize), String> {
-    let end = end_of_object(text, start).map_err(|error| error.to_string())?;
+/// The object at the start of a text and its length, or what is wrong and how far it was read.
+fn strict(text: &str) -> Result<(Value, usize), (String, usize)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let length = match values.next() {
+        Some(Err(error)) => return Err((error.to_string(), offset_of(text, &error))),
+        Some(Ok(_)) | None => values.byte_offset(),
+    };
     // Again through the strict reader, which refuses a key that occurs twice.
-    let value = harness::json::parse(&text[start..end]).map_err(|error| error.to_string())?;
-    Ok((value, end))
-}
-
-fn end_of_object(text: &str, start: usize) -> Result<usize, serde_json::Error> {
-    let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
-    match values.next() {
-        Some(Err(error)) => Err(error),
-        Some(Ok(_)) | None => Ok(start + values.byte_offset()),
+    match harness::json::parse(&text[..length]) {
+        Ok(value) => Ok((value, length)),
+        Err(error) => Err((error.to_string(), length)),
     }
 }
 
-type ToolAndArguments = (String, Map<String, Value>, bool);
+/// Where a reader stopped, in bytes.
+fn offset_of(text: &str, error: &serde_json::Error) -> usize {
+    let before = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1));
+    before.map(str::len).sum::<usize>() + error.column()
+}
 
-/// Takes a JSON value as a call. The flag says that it took leniency.
-fn as_call(
-    value: Value,
-    tools: &Tools,
-    leniency: Leniency,
-) -> Result<Option<ToolAndArguments>, String> {
+/// A JSON value that was taken as a call.
+struct Parts {
+    tool: String,
+    arguments: Map<String, Value>,
+    /// Whether that took leniency.
+    is_repaired: bool,
+}
+
+/// Takes a JSON value as a call; `None` where it isn't one.
+fn as_call(value: Value, tools: &Tools, leniency: Leniency) -> Result<Option<Parts>, String> {
     let Value::Object(mut object) = value else {
         return Ok(None);
     };
@@ -150,17 +209,27 @@ fn as_call(
     {
         return Err("a string has a control character; double the backslashes".into());
     }
-    Ok(Some((tool, arguments, is_repaired)))
+    Ok(Some(Parts {
+        tool,
+        arguments,
+        is_repaired,
+    }))
 }
 
-/// Whether a broken object was probably meant as a call.
+/// Whether a broken object was probably meant as a call. Its beginning tells.
 fn resembles_call(text: &str, tools: &Tools) -> bool {
-    let inner = text.trim_start_matches(|c: char| c == '{' || c.is_whitespace());
+    const BEGINNING: usize = 2048;
+    const LEAD: usize = 32;
+    let text: &str = &text[..text.floor_char_boundary(BEGINNING)];
+    let lead = &text[..text.floor_char_boundary(LEAD)];
+    let inner = lead.trim_start_matches(|c: char| c == '{' || c.is_whitespace());
+    let inner = &text[lead.len() - inner.len()..];
+    let inner = inner.trim_start_matches("\\n").trim_start();
     let first: String = inner.chars().take_while(|c| *c != ':').take(20).collect();
-    let first = first.trim_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace());
+    let is_mark = |c: char| c == '"' || c == '\'' || c == '\\' || c.is_whitespace();
+    let first = first.trim_matches(is_mark);
     let names_tool = || tools.keys().any(|name| inner.contains(name.as_str()));
-    let is_tool = || tools.contains_key(first);
-    is_tool()
+    tools.contains_key(first)
         || matches!(first, "name" | "arguments")
             && (inner.contains("arguments") || inner.contains("parameters") || names_tool())
 }

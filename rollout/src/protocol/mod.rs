@@ -1,10 +1,13 @@
 //! The written forms of a tool call: reading a reply, and writing calls and tool descriptions.
 //!
 //! Reasoning between `<think>` and `</think>` is passed over: a call drafted there is none. Of
-//! several calls in a reply the first counts, since the second was written without its result.
+//! several calls in a text the first counts, since the second was written without its result.
+//! Whatever a policy writes, reading it takes time in proportion to its length.
 
 mod fenced;
 mod json;
+mod native;
+mod reasoning;
 mod repair;
 mod xml;
 
@@ -12,6 +15,9 @@ use std::collections::BTreeMap;
 
 use harness::{Backend, CallFormat, Tool, ToolName};
 use serde_json::{Map, Value};
+
+pub use native::{NativeArguments, read_arguments, unreadable_arguments};
+use reasoning::Reasoning;
 
 /// The tools of a harness.
 pub type Tools = BTreeMap<ToolName, Tool>;
@@ -66,11 +72,12 @@ pub fn parse(
     leniency: Leniency,
     is_complete: bool,
 ) -> Parsed {
-    let text = mask_reasoning(reply);
+    let text = Reasoning::of(reply).masked(reply);
     let found = match format {
         CallFormat::Json => json::find(&text, tools, leniency),
         CallFormat::Fenced => fenced::find(&text, tools, is_complete),
         CallFormat::Xml => xml::find(&text, tools, leniency),
+        CallFormat::Native => native::find(&text),
     };
     let found = match found {
         Found::Call { .. } => found,
@@ -109,16 +116,17 @@ pub fn parse(
 
 /// The reply without its reasoning.
 pub fn without_reasoning(reply: &str) -> String {
-    mask_reasoning(reply).trim().to_owned()
+    Reasoning::of(reply).masked(reply).trim().to_owned()
+}
+
+/// The reply's reasoning, without its tags; empty where there is none.
+pub fn reasoning_of(reply: &str) -> String {
+    Reasoning::of(reply).text(reply)
 }
 
 /// Whether the reply ends inside its reasoning.
 pub fn is_inside_reasoning(reply: &str) -> bool {
-    match (reply.rfind(OPEN), reply.rfind(CLOSE)) {
-        (Some(open), Some(close)) => open > close,
-        (Some(_), None) => true,
-        (None, _) => false,
-    }
+    Reasoning::of(reply).is_open
 }
 
 /// A call as the policy should write it, for examples.
@@ -129,13 +137,15 @@ pub fn render_call(
     arguments: &Map<String, Value>,
 ) -> String {
     match format {
-        CallFormat::Json => json::render(name, arguments),
+        // The interface carries it as JSON too; this is for readers of a record.
+        CallFormat::Json | CallFormat::Native => json::render(name, arguments),
         CallFormat::Fenced => fenced::render(name, tools, arguments),
         CallFormat::Xml => xml::render(name, arguments),
     }
 }
 
-/// The tools and how to call them, for the system prompt; empty without tools.
+/// The tools and how to call them, for the system prompt; empty without tools, and where they are
+/// announced through the policy's own interface.
 pub fn render_tools(format: CallFormat, tools: &Tools) -> String {
     if tools.is_empty() {
         return String::new();
@@ -144,36 +154,9 @@ pub fn render_tools(format: CallFormat, tools: &Tools) -> String {
         CallFormat::Json => json::describe(tools),
         CallFormat::Fenced => fenced::describe(tools),
         CallFormat::Xml => xml::describe(tools),
+        // They are announced through the interface.
+        CallFormat::Native => String::new(),
     }
-}
-
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
-
-/// The text with blanks in place of reasoning, so that positions stay what they were. Templates
-/// may open the reasoning in the prompt, and then the reply has only its end.
-fn mask_reasoning(reply: &str) -> String {
-    let mut masked = String::with_capacity(reply.len());
-    let mut rest = reply;
-    let blank = |text: &str| " ".repeat(text.len());
-    if let Some(close) = rest.find(CLOSE)
-        && rest.find(OPEN).is_none_or(|open| open > close)
-    {
-        let (reasoning, after) = rest.split_at(close + CLOSE.len());
-        masked.push_str(&blank(reasoning));
-        rest = after;
-    }
-    while let Some(open) = rest.find(OPEN) {
-        let end = match rest[open..].find(CLOSE) {
-            Some(close) => open + close + CLOSE.len(),
-            None => rest.len(),
-        };
-        masked.push_str(&rest[..open]);
-        masked.push_str(&blank(&rest[open..end]));
-        rest = &rest[end..];
-    }
-    masked.push_str(rest);
-    masked
 }
 
 /// How the list of tools begins. One tool is by far the usual case, and small models are better

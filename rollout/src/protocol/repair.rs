@@ -1,34 +1,76 @@
 //! A tolerant reader for almost valid JSON objects, behind the hook `repair_json`.
 //!
-//! It mends what models get wrong without losing anything: doubled braces, trailing commas, single
-//! quotes, line breaks and unescaped quotes inside strings, `\n` written between tokens, Python's
-//! constants, closing brackets missing at the end, and a closing quote that is missing or stands
-//! before the program's last parentheses: `{"code": "print(22 // 7")}}`. A string that just breaks
-//! off is left alone: the rest of the program would be missing.
+//! It mends what models get wrong without losing anything: doubled braces, an object escaped as if
+//! it stood inside a string, trailing commas, single quotes, line breaks and unescaped quotes inside
+//! strings, `\n` written between tokens, Python's constants, closing brackets missing at the end,
+//! and a closing quote that is missing or stands before the program's last parentheses:
+//! `{"code": "print(22 // 7")}}`. A string that just breaks off is left alone: the rest of the
+//! program would be missing.
 
 use serde_json::{Map, Number, Value};
 
 /// Deeper nesting isn't a tool call.
 const DEPTH: usize = 32;
 
-/// Reads the object at the start of `text`. Gives it and the bytes it takes.
-pub(super) fn object(text: &str) -> Option<(Value, usize)> {
+/// Longest object that is tried, in bytes. Nobody writes a program of this size by hand.
+const LONGEST: usize = 64 * 1024;
+
+/// Reads the object at the start of `text`. Gives it and the bytes it takes, or how far it was read
+/// in vain.
+pub(super) fn object(text: &str) -> Result<(Value, usize), usize> {
+    let is_cut = text.len() > LONGEST;
+    let text = &text[..text.floor_char_boundary(LONGEST)];
+    let (value, length) = match without_escapes(text) {
+        Some((plain, places)) => {
+            let (value, length) = read(&plain).map_err(|_| text.len())?;
+            (value, places.get(length).copied().unwrap_or(text.len()))
+        }
+        None => read(text)?,
+    };
+    // An end that may be missing is missing at the end of the reply, not at ours.
+    if is_cut && length == text.len() {
+        return Err(length);
+    }
+    Ok((value, length))
+}
+
+fn read(text: &str) -> Result<(Value, usize), usize> {
     let mut reader = Reader {
         text,
         position: 0,
         lists: 0,
         is_closed: false,
     };
-    let doubled = text.starts_with("{{");
-    if doubled {
-        reader.position = 1;
+    match reader.value(0) {
+        Some(value) if value.is_object() => Ok((value, reader.position)),
+        Some(_) | None => Err(reader.position),
     }
-    let value = reader.value(0)?;
-    if doubled {
-        reader.skip_blank();
-        reader.take('}');
+}
+
+/// An object that was written as if inside a string, every quote with a backslash: without them,
+/// and where each byte came from.
+fn without_escapes(text: &str) -> Option<(String, Vec<usize>)> {
+    let inside = text.strip_prefix('{')?.trim_start();
+    let inside = inside.strip_prefix("\\n").unwrap_or(inside).trim_start();
+    if !inside.starts_with("\\\"") {
+        return None;
     }
-    value.is_object().then_some((value, reader.position))
+    let mut plain = String::with_capacity(text.len());
+    let mut places = Vec::with_capacity(text.len());
+    let mut characters = text.char_indices().peekable();
+    while let Some((place, c)) = characters.next() {
+        let c = match (c, characters.peek()) {
+            ('\\', Some((_, next @ ('"' | '\\')))) => {
+                let next = *next;
+                characters.next();
+                next
+            }
+            _ => c,
+        };
+        plain.push(c);
+        places.resize(plain.len(), place);
+    }
+    Some((plain, places))
 }
 
 /// Whether the call ends here, with or without its brackets.
@@ -92,7 +134,10 @@ impl<'a> Reader<'a> {
             let trimmed = rest.trim_start();
             self.position += rest.len() - trimmed.len();
             // A line break that was escaped although it stands outside a string.
-            if trimmed.starts_with("\\n") || trimmed.starts_with("\\t") {
+            if ["\\n", "\\t", "\\r"]
+                .iter()
+                .any(|written| trimmed.starts_with(written))
+            {
                 self.position += 2;
             } else {
                 return;
@@ -119,6 +164,8 @@ impl<'a> Reader<'a> {
 
     fn map(&mut self, depth: usize) -> Option<Value> {
         self.take('{');
+        // Braces of a template that were copied as they are escaped there.
+        let is_doubled = self.take('{');
         let mut map = Map::new();
         loop {
             self.skip_blank();
@@ -126,6 +173,9 @@ impl<'a> Reader<'a> {
                 None => return Some(Value::Object(map)),
                 Some('}') => {
                     self.take('}');
+                    if is_doubled {
+                        self.take('}');
+                    }
                     return Some(Value::Object(map));
                 }
                 Some(quote @ ('"' | '\'')) => {
@@ -182,9 +232,11 @@ impl<'a> Reader<'a> {
     fn string(&mut self, quote: char, is_key: bool) -> Option<String> {
         self.take(quote);
         let mut result = String::new();
+        let mut ends_in_brace = false;
         loop {
             let next = self.peek();
             if matches!(next, None | Some('\n'))
+                && ends_in_brace
                 && let Some(program) = closed_by_braces(&result)
             {
                 self.is_closed = true;
@@ -203,8 +255,10 @@ impl<'a> Reader<'a> {
             }
             if c == '\\' {
                 result.push_str(&self.escape()?);
+                ends_in_brace = false;
             } else {
                 result.push(c);
+                ends_in_brace = c == '}' || ends_in_brace && c.is_whitespace();
             }
         }
     }
@@ -219,13 +273,27 @@ impl<'a> Reader<'a> {
             'r' => "\r".into(),
             '"' | '\'' | '\\' | '/' => escaped.into(),
             'u' => {
-                let code = u32::from_str_radix(self.rest().get(..4)?, 16).ok()?;
-                self.position += 4;
-                char::from_u32(code)?.into()
+                let first = self.code_unit()?;
+                // Characters beyond the first plane are written as two units.
+                let second = match first {
+                    0xD800..0xDC00 => {
+                        self.position += self.rest().starts_with("\\u").then_some(2)?;
+                        Some(self.code_unit()?)
+                    }
+                    _ => None,
+                };
+                let units = std::iter::once(first).chain(second);
+                char::decode_utf16(units).next()?.ok()?.into()
             }
             // No JSON escape that a program could mean: the backslash is the program's.
             other => format!("\\{other}"),
         })
+    }
+
+    fn code_unit(&mut self) -> Option<u16> {
+        let unit = u16::from_str_radix(self.rest().get(..4)?, 16).ok()?;
+        self.position += 4;
+        Some(unit)
     }
 
     /// After a quote: closing brackets that belong before it, if braces follow them.

@@ -1,6 +1,7 @@
 //! Tests of reading and writing calls.
 
 use harness::ToolLimits;
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -328,5 +329,236 @@ fn tools_are_described_in_the_format_of_their_calls() {
             text.contains(part) && text.contains("Runs Python."),
             "{text}"
         );
+    }
+}
+
+#[test]
+fn every_way_to_copy_a_template_too_literally_is_repaired() {
+    for reply in [
+        r#"{{"name": "python", "arguments": {{"code": "1"}}}}"#,
+        r#"{{"name": "python", "arguments": {"code": "1"}}}"#,
+        r#"{"name": "python", "arguments": {{"code": "1"}}}"#,
+        r#"{\n"name": "python",\n"arguments": {\n\t"code": "1"\n}\n}"#,
+        r#"{\"name\": \"python\", \"arguments\": {\"code\": \"1\"}}"#,
+        "{'name': 'python', 'arguments': {'code': '1'}}",
+    ] {
+        for (format, reply) in [
+            (Json, format!("Now:\n{reply}")),
+            (Xml, format!("<tool_call>\n{reply}\n</tool_call>")),
+            (Xml, format!("<tool_call>\\n{reply}\\n</tool_call>")),
+        ] {
+            assert_eq!(
+                program(&reply, format, REPAIR).map(|p| p.0).as_deref(),
+                Some("1"),
+                "{reply}"
+            );
+            assert!(read(&reply, format, REPAIR).call.expect("call").is_repaired);
+            let strict = read(&reply, format, STRICT);
+            assert!(
+                strict.call.is_none() && strict.problem.is_some(),
+                "{reply}: {strict:?}"
+            );
+        }
+    }
+    // Quotes that the program has of its own.
+    let reply = r#"{\"name\": \"python\", \"arguments\": {\"code\": \"print(\\\"a\\\")\"}} so"#;
+    assert_eq!(program(reply, Json, REPAIR), is("print(\"a\")", " so"));
+    let reply = r#"{'name': 'python', 'arguments': {'code': 'print("\ud83d\ude00")'}}"#;
+    assert_eq!(program(reply, Json, REPAIR), is("print(\"😀\")", ""));
+}
+
+#[test]
+fn a_tag_that_is_only_spoken_of_hides_no_call() {
+    let call = r#"{"name":"python","arguments":{"code":"1"}}"#;
+    for reply in [
+        format!("I write <tool_call> and then:\n<tool_call>{call}</tool_call>"),
+        format!("<tool_call>\n```json\n{call}\n```\n</tool_call>"),
+        format!("<tool_call><tool_call>\n{call}\n</tool_call>"),
+    ] {
+        assert_eq!(program(&reply, Xml, STRICT), is("1", ""), "{reply}");
+    }
+    // Braces that belong to something else hide none either.
+    let latex = format!(
+        "{} {call}",
+        r"$\frac{1}{2} + \{x | x > 3\}$ and {'a': 1, b}".repeat(40)
+    );
+    assert_eq!(program(&latex, Json, STRICT), is("1", ""));
+}
+
+#[test]
+fn tags_in_strings_of_a_program_are_no_reasoning() {
+    let code = "s = '<think>a</think>'\nprint(s, \"</think>\")";
+    let arguments = Map::from_iter([("code".to_owned(), Value::from(code))]);
+    for format in [Json, Fenced, Xml] {
+        let call = render_call(format, "python", &tools(), &arguments);
+        assert_eq!(program(&call, format, STRICT), is(code, ""), "{call}");
+        let reply = format!("<think>I don't \"know</think>{call}");
+        assert_eq!(program(&reply, format, STRICT), is(code, ""), "{reply}");
+        assert_eq!(reasoning_of(&reply), "I don't \"know");
+    }
+}
+
+#[test]
+fn reasoning_is_kept_apart_however_it_is_marked() {
+    let block = "```python\n1\n```";
+    let end = "\n\n```python\n2\n```";
+    for (reasoning, reply) in [
+        (block, format!("<think>{block}</think>{end}")),
+        (block, format!("<thinking>\n{block}\n</thinking>{end}")),
+        (block, format!("[THINK]{block}[/THINK]{end}")),
+        (block, format!("{block}\n</think>{end}")),
+        ("```python\n1", format!("```python\n1\n</think>{end}")),
+        (
+            "a\n\nb",
+            format!("<think>a</think>Hm.<think>b</think>{end}"),
+        ),
+    ] {
+        assert_eq!(reasoning_of(&reply), reasoning, "{reply}");
+        assert_eq!(program(&reply, Fenced, STRICT), is("2", ""), "{reply}");
+    }
+    let boxed = r"<think>\boxed{1}</think>\boxed{2}";
+    assert_eq!(without_reasoning(boxed), r"\boxed{2}");
+    assert_eq!(reasoning_of("none"), "");
+}
+
+#[test]
+fn arguments_of_native_calls_are_an_object_or_an_error() {
+    let strict = |value: Value| read_arguments(&value, STRICT);
+    let code = Map::from_iter([("code".to_owned(), json!("1"))]);
+    for value in [
+        json!({"code": "1"}),
+        json!("{\"code\": \"1\"}"),
+        json!(" {\"code\":\"1\"}\n"),
+    ] {
+        let read = strict(value).expect("arguments");
+        assert_eq!((&read.arguments, read.is_repaired), (&code, false));
+    }
+    for value in [
+        json!(1),
+        json!([]),
+        json!(true),
+        Value::Null,
+        json!(""),
+        json!("{"),
+        json!("[]"),
+        json!("\"{}\""),
+        json!("{\"code\": \"1\", \"code\": \"2\"}"),
+        json!("{\"code\": \"1\"} {}"),
+    ] {
+        assert!(strict(value.clone()).is_err(), "{value}");
+        let kept = unreadable_arguments(&value);
+        assert!(
+            serde_json::to_string(&kept)
+                .expect("JSON")
+                .starts_with("{\"unreadable\":")
+        );
+    }
+    let mended = read_arguments(&json!("{'code': '1',}"), REPAIR).expect("arguments");
+    assert_eq!((&mended.arguments, mended.is_repaired), (&code, true));
+    assert!(read_arguments(&json!("{\"code\": \"pri"), REPAIR).is_err());
+}
+
+/// Parts that make readers work.
+const PARTS: [&str; 34] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "'",
+    ":",
+    ",",
+    "\\",
+    "\\n",
+    "\\\"",
+    "{\"a\":\"",
+    "{'a': '",
+    "{\"name\":",
+    "\"arguments\":",
+    "\"python\"",
+    "{{",
+    "}}",
+    "```",
+    "```python",
+    "\n",
+    "\n```\n",
+    "a ```x\nb```\n",
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "[THINK]",
+    "é",
+    "\u{0}",
+    " ",
+    "1",
+    "x",
+    "}\n",
+];
+
+fn readers_take(text: &str) -> std::time::Duration {
+    let started = std::time::Instant::now();
+    for format in [Json, Fenced, Xml, CallFormat::Native] {
+        for repair_json in [false, true] {
+            let leniency = Leniency {
+                repair_json,
+                fenced_code: true,
+            };
+            let parsed = parse(text, format, &tools(), leniency, true);
+            if let Some(call) = parsed.call {
+                assert!(text.is_char_boundary(call.end));
+            }
+        }
+    }
+    // Nine readings at once.
+    assert!(without_reasoning(text).len() <= text.len());
+    started.elapsed() / 9
+}
+
+#[test]
+fn no_reply_takes_long_to_read() {
+    let most = std::time::Duration::from_millis(100);
+    for part in PARTS {
+        for prefix in [
+            "",
+            "{\"name\": \"python\", \"arguments\": {\"code\": \"",
+            "<tool_call>{'a': '",
+            "```python\n",
+        ] {
+            let text = format!("{prefix}{}", part.repeat(65_536 / part.len()));
+            let took = readers_take(&text);
+            assert!(took < most, "{prefix:?} and many {part:?}: {took:?}");
+        }
+    }
+    for pair in PARTS.windows(2) {
+        let text = pair.concat().repeat(65_536 / pair.concat().len());
+        let took = readers_take(&text);
+        assert!(took < most, "many {pair:?}: {took:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_reply_is_read(parts in proptest::collection::vec(proptest::sample::select(&PARTS[..]), 0..60)) {
+        readers_take(&parts.concat());
+    }
+
+    #[test]
+    fn any_text_is_read(text in any::<String>()) {
+        readers_take(&text);
+    }
+
+    #[test]
+    fn any_program_reads_back(code in "[ -~\n\té]{1,80}") {
+        let code = code.trim_end();
+        prop_assume!(!code.trim().is_empty() && !code.contains("```"));
+        let arguments = Map::from_iter([("code".to_owned(), Value::from(code))]);
+        for format in [Json, Fenced, Xml] {
+            let text = render_call(format, "python", &tools(), &arguments);
+            let found = program(&text, format, STRICT).map(|found| found.0);
+            prop_assert_eq!(found.as_deref(), Some(code), "{}", text);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::{CallFormat, Example, ExampleStep, MemoryKind, Skill, ToolName};
-use rollout::{Event, ExitReason, Role, RolloutId, RolloutKey, StepKind, ToolCall};
+use rollout::{Event, ExitReason, NativeCall, Role, RolloutId, RolloutKey, StepKind};
 use sandbox::Exit;
 
 use crate::world::{GOLD, code, failed, printed, reply, script};
@@ -189,10 +189,9 @@ async fn failures_silence_and_floods_of_a_program_are_events() {
 #[tokio::test]
 async fn calls_through_the_policys_own_interface_take_the_harness_format() {
     let mut native = reply("");
-    native.tool_calls.push(ToolCall {
-        id: "c1".into(),
+    native.tool_calls.push(NativeCall {
         tool: "python".into(),
-        arguments: serde_json::Map::from_iter([("code".to_owned(), "print(1)".into())]),
+        arguments: serde_json::json!({"code": "print(1)"}),
     });
     let outcome = script(FENCED)
         .reply(native)
@@ -202,6 +201,25 @@ async fn calls_through_the_policys_own_interface_take_the_harness_format() {
         .await;
     assert_eq!(outcome.said()[0], "```python\nprint(1)\n```");
     assert_eq!(outcome.requests[1].prior, None);
+}
+
+#[tokio::test]
+async fn a_policy_without_a_tool_interface_gets_tags_in_place_of_native_calls() {
+    let call = "<tool_call>\n{\"name\": \"python\", \"arguments\": {\"code\": \"print(1)\"}}\n</tool_call>";
+    let outcome = script(CallFormat::Native)
+        .reply(reply(call))
+        .run(printed("1"))
+        .reply(reply("The answer is 1."))
+        .play()
+        .await;
+    assert_eq!(outcome.programs, ["print(1)"]);
+    assert_eq!(outcome.said()[0], call);
+    assert!(outcome.requests[0].tools.is_empty());
+    assert!(
+        outcome.requests[0].messages[0]
+            .content
+            .contains("<tool_call>")
+    );
 }
 
 #[tokio::test]

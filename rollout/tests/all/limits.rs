@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use harness::CallFormat;
+use harness::{CallFormat, Hook};
 use rollout::{Event, ExitReason, PolicyError, ToolFault};
 use sandbox::{Execution, Exit};
 
-use crate::world::{code, cut, printed, reply, script};
+use crate::world::{GOLD, code, cut, printed, reply, script};
 
 const FENCED: CallFormat = CallFormat::Fenced;
 
@@ -24,6 +24,31 @@ async fn a_reply_cut_by_its_limit_is_an_event() {
         .await;
     assert_eq!(outcome.events()[0], Event::ReasoningLimit);
     assert_eq!(outcome.trajectory.answer, None);
+    assert_eq!(outcome.trajectory.exit, ExitReason::ReasoningCut);
+
+    // The right answer at the cut may be the beginning of another, and its ids end nowhere.
+    let outcome = script(FENCED)
+        .reply(cut(&format!("The answer is {GOLD}")))
+        .play()
+        .await;
+    let trajectory = outcome.trajectory;
+    assert_eq!(trajectory.exit, ExitReason::ReplyCut);
+    assert!(!trajectory.verdict.correct && trajectory.answer.is_none());
+    assert!(!trajectory.messages.iter().any(|message| message.train));
+    assert!(trajectory.model_calls[0].output_ids.is_empty());
+    // A nudge gives it another turn, which continues the ids all the same.
+    let outcome = script(FENCED)
+        .hook(Hook::Nudge {
+            message: "Go on.".into(),
+            max: 1,
+        })
+        .reply(cut(&format!("The answer is {GOLD}")))
+        .reply(reply(&format!("The answer is {GOLD}.")))
+        .play()
+        .await;
+    assert!(outcome.trajectory.verdict.correct);
+    let prior = outcome.requests[1].prior.as_ref();
+    assert_eq!(prior.map(Vec::len), Some(2 + "The answer is 987654".len()));
 
     // A program that was cut must not run; one whose fence the end of the reply stands for may.
     let outcome = script(FENCED)
@@ -97,7 +122,7 @@ async fn faults_of_the_surroundings_are_no_wrong_answers() {
     assert!(trajectory.exit.is_infrastructure());
     assert!(matches!(
         &trajectory.exit,
-        ExitReason::Infrastructure { reason, is_retryable: true } if reason.contains("refused")
+        ExitReason::Infrastructure { reason, is_retryable: true, .. } if reason.contains("refused")
     ));
     assert_eq!(trajectory.events().count(), 0);
 

@@ -4,10 +4,15 @@
 
 mod agent;
 mod answers;
+mod cases;
+mod crowd;
 mod golds;
 mod hooks;
 mod limits;
+mod llama;
 mod local;
 mod openai;
 mod stateful;
+mod server;
+mod shapes;
 mod world;

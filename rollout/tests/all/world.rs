@@ -82,6 +82,15 @@ impl ToolSession for ScriptedSession {
     }
 }
 
+impl ScriptedTool {
+    pub(crate) fn playing(executions: Vec<Execution>) -> Self {
+        ScriptedTool {
+            executions: Mutex::new(executions.into_iter().map(Ok).collect()),
+            programs: Mutex::default(),
+        }
+    }
+}
+
 impl ToolRunner for ScriptedTool {
     fn run_python<'a>(
         &'a self,
@@ -109,10 +118,11 @@ pub(crate) fn reply(text: &str) -> Completion {
         usage: Usage {
             prompt_tokens: 100,
             completion_tokens: 10,
-            is_estimated: false,
+            ..Usage::default()
         },
+        reasoning: String::new(),
+        finish_reason: None,
         tool_calls: Vec::new(),
-        is_reasoning_cut: false,
     }
 }
 

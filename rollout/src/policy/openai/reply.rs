@@ -1,0 +1,245 @@
+//! The reply in the chat-completions format, read tolerantly: servers leave out fields, add their
+//! own, and have their own words for why a reply ended.
+
+use serde_json::{Value, json};
+
+use super::super::local::share;
+use super::super::{Completion, CompletionRequest, Finish, NativeCall};
+use crate::protocol;
+use crate::trajectory::Usage;
+
+/// Characters of a token, for servers that don't count.
+const CHARACTERS_PER_TOKEN: u64 = 4;
+
+/// Reads a reply; the error says what is wrong with it.
+pub(super) fn completion(reply: &Value, request: &CompletionRequest) -> Result<Completion, String> {
+    let choice = first_choice(reply)?;
+    let reason = choice["finish_reason"].as_str().unwrap_or_default();
+    if reason == "error" || choice.get("error").is_some_and(|error| !error.is_null()) {
+        return Err(format!(
+            "the choice failed: {}",
+            error_message(&choice["error"].to_string())
+        ));
+    }
+    let message = choice.get("message").filter(|message| message.is_object());
+    let message = message.ok_or("the choice has no message")?;
+    let mut parts = Parts::default();
+    parts.read(message.get("content").unwrap_or(&Value::Null))?;
+    for name in ["reasoning_content", "reasoning"] {
+        if parts.reasoning.is_empty() {
+            parts.reasoning = message[name].as_str().unwrap_or_default().to_owned();
+        }
+    }
+    if parts.text.is_empty() {
+        // Why a hosted model won't answer: no answer, but the model's own words.
+        parts.text = message["refusal"].as_str().unwrap_or_default().to_owned();
+    }
+    let Parts { text, reasoning } = parts;
+    let finish = match reason {
+        "length" | "max_tokens" | "MAX_TOKENS" | "model_length" => Finish::Length,
+        "content_filter" | "SAFETY" => Finish::Filtered,
+        "tool_calls" | "function_call" => Finish::ToolCalls,
+        // vLLM says which of the stop texts it was.
+        _ if choice["stop_reason"].is_string() => Finish::StopString,
+        _ => Finish::Stop,
+    };
+    let is_known = matches!(reason, "stop" | "length" | "tool_calls");
+    let ids = Ids::of(reply, choice);
+    Ok(Completion {
+        usage: usage(&reply["usage"], request, &text, &reasoning),
+        tool_calls: tool_calls(message),
+        text,
+        reasoning,
+        finish,
+        finish_reason: (!is_known && !reason.is_empty()).then(|| reason.to_owned()),
+        prompt_ids: ids.prompt,
+        output_ids: ids.output,
+        logprobs: ids.logprobs,
+    })
+}
+
+/// The choice with index 0: servers may send them in any order.
+fn first_choice(reply: &Value) -> Result<&Value, String> {
+    let choices = reply["choices"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let first = choices.iter().find(|choice| choice["index"] == json!(0));
+    first
+        .or(choices.first())
+        .ok_or_else(|| "it has no choice".to_owned())
+}
+
+/// What a message says.
+#[derive(Default)]
+struct Parts {
+    text: String,
+    reasoning: String,
+}
+
+impl Parts {
+    /// Content is text, null, or a list of typed parts, some of which are reasoning.
+    fn read(&mut self, content: &Value) -> Result<(), String> {
+        match content {
+            Value::Null => {}
+            Value::String(text) => self.text.push_str(text),
+            Value::Array(parts) => {
+                for part in parts {
+                    let is_reasoning =
+                        matches!(part["type"].as_str(), Some("thinking" | "reasoning"));
+                    let said = text_of(part);
+                    if is_reasoning {
+                        self.reasoning.push_str(&said);
+                    } else {
+                        self.text.push_str(&said);
+                    }
+                }
+            }
+            _ => return Err("`content` is neither text nor null".into()),
+        }
+        Ok(())
+    }
+}
+
+/// The text of a typed part, which may hold parts itself.
+fn text_of(part: &Value) -> String {
+    ["text", "thinking", "reasoning"]
+        .iter()
+        .map(|name| match &part[*name] {
+            Value::String(text) => text.clone(),
+            Value::Array(inner) => inner
+                .iter()
+                .filter_map(|inner| inner["text"].as_str())
+                .collect(),
+            _ => String::new(),
+        })
+        .collect()
+}
+
+fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str) -> Usage {
+    let tokens = |length: usize| {
+        u64::try_from(length)
+            .unwrap_or(u64::MAX)
+            .div_ceil(CHARACTERS_PER_TOKEN)
+    };
+    let prompt_length = request
+        .messages
+        .iter()
+        .map(|message| message.content.len())
+        .sum();
+    let reply_length = text.len() + reasoning.len();
+    // A count of 0 for something that was said is no count.
+    let counted = |name: &str, length: usize| {
+        usage[name]
+            .as_u64()
+            .filter(|count| *count > 0 || length == 0)
+    };
+    let prompt = counted("prompt_tokens", prompt_length);
+    let completion = counted("completion_tokens", reply_length);
+    let completion_tokens = completion.unwrap_or_else(|| tokens(reply_length));
+    let places = [
+        "/completion_tokens_details/reasoning_tokens",
+        "/reasoning_tokens",
+    ];
+    let reasoning_tokens = places
+        .iter()
+        .find_map(|place| usage.pointer(place)?.as_u64())
+        .unwrap_or_else(|| {
+            let inside = protocol::reasoning_of(text).len();
+            share(completion_tokens, reasoning.len() + inside, reply_length)
+        });
+    Usage {
+        prompt_tokens: prompt.unwrap_or_else(|| tokens(prompt_length)),
+        completion_tokens,
+        reasoning_tokens,
+        is_estimated: prompt.is_none() || completion.is_none(),
+    }
+}
+
+/// The calls as they were sent: what their arguments are worth is the loop's to say.
+fn tool_calls(message: &Value) -> Vec<NativeCall> {
+    let calls = message["tool_calls"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let functions = calls.iter().map(|call| match call.get("function") {
+        Some(function) if function.is_object() => function,
+        _ => call,
+    });
+    // The interface's older form has one call.
+    let old = message.get("function_call").filter(|call| call.is_object());
+    let read = |function: &Value| NativeCall {
+        tool: function["name"]
+            .as_str()
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+        arguments: function["arguments"].clone(),
+    };
+    let mut calls: Vec<NativeCall> = functions.map(read).collect();
+    if calls.is_empty() {
+        calls.extend(old.map(read));
+    }
+    calls
+}
+
+/// Token ids, where the server was asked for them and gives them.
+#[derive(Default)]
+struct Ids {
+    prompt: Vec<u32>,
+    output: Vec<u32>,
+    logprobs: Vec<f32>,
+}
+
+impl Ids {
+    fn of(reply: &Value, choice: &Value) -> Self {
+        let prompt = ids(&reply["prompt_token_ids"]).or_else(|| ids(&choice["prompt_token_ids"]));
+        let (Some(prompt), Some(output)) = (prompt, ids(&choice["token_ids"])) else {
+            return Ids::default();
+        };
+        let tokens = choice["logprobs"]["content"].as_array();
+        let logprobs: Vec<f32> = tokens
+            .into_iter()
+            .flatten()
+            .filter_map(|token| token["logprob"].as_f64())
+            .map(as_f32)
+            .collect();
+        // Fewer or more than the ids would belong to other tokens.
+        let is_whole = logprobs.len() == output.len() && logprobs.iter().all(|l| l.is_finite());
+        Ids {
+            logprobs: if is_whole { logprobs } else { Vec::new() },
+            prompt,
+            output,
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a log-probability needs no more digits"
+)]
+fn as_f32(number: f64) -> f32 {
+    number as f32
+}
+
+/// A list of ids; nothing if any entry is none.
+fn ids(list: &Value) -> Option<Vec<u32>> {
+    let id = |id: &Value| u32::try_from(id.as_u64()?).ok();
+    list.as_array()?.iter().map(id).collect()
+}
+
+/// The words of an error.
+pub(super) fn error_message(text: &str) -> String {
+    let parsed: Value = serde_json::from_str(text).unwrap_or_default();
+    let places = [
+        "/error/message",
+        "/error",
+        "/message",
+        "/detail",
+        "/0/error/message",
+    ];
+    let message = places
+        .iter()
+        .find_map(|place| parsed.pointer(place)?.as_str());
+    message.unwrap_or(text).to_owned()
+}

@@ -1,0 +1,183 @@
+//! Reasoning that stands in a reply: kept apart from what the reply says, and never read as a call.
+//!
+//! Models mark it with tags. A template may open it in the prompt, and then the reply has only the
+//! closing tag. A tag inside a string of a program or of a JSON call is text of that program.
+
+use std::ops::Range;
+
+/// Opening and closing tag of each way to mark reasoning.
+const TAGS: [(&str, &str); 3] = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+];
+
+/// Where the reasoning of a reply stands.
+pub(super) struct Reasoning {
+    /// In order and disjoint, tags included.
+    spans: Vec<Range<usize>>,
+    /// Length of opening and closing tag of each span; 0 where there is none.
+    tags: Vec<(usize, usize)>,
+    /// Whether the reply ends inside it.
+    pub(super) is_open: bool,
+}
+
+struct Tag {
+    start: usize,
+    end: usize,
+    kind: usize,
+    is_opening: bool,
+}
+
+impl Reasoning {
+    pub(super) fn of(reply: &str) -> Self {
+        let mut found = Reasoning {
+            spans: Vec::new(),
+            tags: Vec::new(),
+            is_open: false,
+        };
+        let mut quotes = Quotes::default();
+        let mut from = 0;
+        while let Some(tag) = next_tag(reply, from) {
+            quotes.advance(reply, tag.start);
+            if quotes.is_in_string() {
+                from = tag.end;
+                continue;
+            }
+            let tag_length = tag.end - tag.start;
+            if !tag.is_opening {
+                // The first closing tag ends what the prompt opened; a later one is a stray.
+                let start = if found.spans.is_empty() { 0 } else { tag.start };
+                found.push(start..tag.end, (0, tag_length));
+                from = tag.end;
+            } else {
+                let closing = TAGS[tag.kind].1;
+                match reply[tag.end..].find(closing) {
+                    Some(offset) => {
+                        from = tag.end + offset + closing.len();
+                        found.push(tag.start..from, (tag_length, closing.len()));
+                    }
+                    None => {
+                        found.push(tag.start..reply.len(), (tag_length, 0));
+                        found.is_open = true;
+                        return found;
+                    }
+                }
+            }
+            quotes.restart(from);
+        }
+        found
+    }
+
+    fn push(&mut self, span: Range<usize>, tags: (usize, usize)) {
+        self.spans.push(span);
+        self.tags.push(tags);
+    }
+
+    /// The reply with blanks in place of reasoning, so that positions stay what they were.
+    pub(super) fn masked(&self, reply: &str) -> String {
+        let mut masked = String::with_capacity(reply.len());
+        let mut from = 0;
+        for span in &self.spans {
+            masked.push_str(&reply[from..span.start]);
+            masked.extend(std::iter::repeat_n(' ', span.len()));
+            from = span.end;
+        }
+        masked.push_str(&reply[from..]);
+        masked
+    }
+
+    /// The reasoning alone, without tags.
+    pub(super) fn text(&self, reply: &str) -> String {
+        let spans = self.spans.iter().zip(&self.tags);
+        let parts = spans.map(|(span, (opening, closing))| {
+            reply[span.start + opening..span.end - closing].trim()
+        });
+        let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        parts.join("\n\n")
+    }
+}
+
+/// The next tag at or after `from`.
+fn next_tag(reply: &str, mut from: usize) -> Option<Tag> {
+    loop {
+        let start = from + reply[from..].find(['<', '['])?;
+        let rest = &reply[start..];
+        for (kind, (opening, closing)) in TAGS.iter().enumerate() {
+            for (text, is_opening) in [(opening, true), (closing, false)] {
+                if rest.starts_with(text) {
+                    return Some(Tag {
+                        start,
+                        end: start + text.len(),
+                        kind,
+                        is_opening,
+                    });
+                }
+            }
+        }
+        from = start + 1;
+    }
+}
+
+/// Whether a position lies in a string of a program or of JSON. A program stands in a fence; JSON is
+/// told by the colon or bracket before the quote, since prose has quotes too. No string goes on over
+/// the end of its line.
+#[derive(Default)]
+struct Quotes {
+    position: usize,
+    is_fenced: bool,
+    /// The open quote, and whether JSON puts one there.
+    open: Option<(char, bool)>,
+    is_escaped: bool,
+    has_line_text: bool,
+    last: char,
+}
+
+impl Quotes {
+    fn is_in_string(&self) -> bool {
+        self.open
+            .is_some_and(|(_, is_json)| self.is_fenced || is_json)
+    }
+
+    /// Goes on behind a span of reasoning: a fence that was drafted there is closed with it.
+    fn restart(&mut self, position: usize) {
+        *self = Quotes {
+            position,
+            ..Quotes::default()
+        };
+    }
+
+    fn advance(&mut self, reply: &str, end: usize) {
+        for (offset, c) in reply[self.position..end].char_indices() {
+            let is_escaped = std::mem::take(&mut self.is_escaped);
+            match c {
+                '\n' => {
+                    self.open = None;
+                    self.has_line_text = false;
+                    continue;
+                }
+                '\\' => self.is_escaped = !is_escaped,
+                '`' if !self.has_line_text
+                    && reply[self.position + offset..].starts_with("```") =>
+                {
+                    self.is_fenced = !self.is_fenced;
+                    self.open = None;
+                }
+                '"' | '\'' if !is_escaped => match self.open {
+                    Some((quote, _)) if quote == c => self.open = None,
+                    Some(_) => {}
+                    None if c == '"' || self.is_fenced => {
+                        self.open = Some((c, matches!(self.last, ':' | '[')));
+                    }
+                    None => {}
+                },
+                _ => {}
+            }
+            if !c.is_whitespace() {
+                self.last = c;
+                self.has_line_text = true;
+            }
+        }
+        self.position = end;
+    }
+}
