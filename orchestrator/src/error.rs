@@ -153,6 +153,22 @@ pub enum RunError {
         /// Where runs are.
         root: PathBuf,
     },
+    /// No adapter, or several, begin like this.
+    #[error("no single adapter in {folder} begins with {prefix}; there are: {known}")]
+    NoAdapter {
+        /// What was asked for.
+        prefix: String,
+        /// Where adapters are.
+        folder: PathBuf,
+        /// The adapters there.
+        known: String,
+    },
+    /// No rollout, or several, begin like this.
+    #[error("{reason}")]
+    NoTrajectory {
+        /// What was asked for and what there is.
+        reason: String,
+    },
     /// A rollback in a run that would go on from another version.
     #[error("run {name} is not finished; going on, it would build on the version it accepted last")]
     Unfinished {
@@ -179,6 +195,8 @@ impl RunError {
             | Self::Harness { .. }
             | Self::OtherConfig { .. }
             | Self::NoRun { .. }
+            | Self::NoAdapter { .. }
+            | Self::NoTrajectory { .. }
             | Self::Registry(RegistryError::UnknownVersion { .. }) => 2,
             Self::NoModel { .. }
             | Self::DamagedModel { .. }
@@ -220,6 +238,7 @@ impl RunError {
             }
             Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
+            Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name } => format!("Set {name} to the server's key."),
             Self::Server { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()

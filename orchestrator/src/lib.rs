@@ -6,7 +6,7 @@
 //! - [`config`], [`splits`], [`builtin`]: what is to be done, on which problems.
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
-//! - [`store`] is the journal, [`report`] what it says.
+//! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`serving`] speaks to servers, [`observer`] and [`stop`] to whoever watches.
 //!
 //! The library prints nothing; [`cli`] is the binary.
@@ -18,6 +18,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod evaluation;
 pub mod gate;
 pub mod harness_loop;
 pub mod model_loop;

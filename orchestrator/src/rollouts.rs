@@ -1,6 +1,8 @@
 //! Rolling out many trials at once, each at most once ever.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use harness::Harness;
@@ -10,10 +12,15 @@ use rollout::task::{Split, Task};
 use rollout::trajectory::{ExitReason, RolloutId, RolloutKey, Trajectory};
 use tokio::task::JoinSet;
 
+use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
 use crate::seed::Seed;
+use crate::store::Made;
 use crate::workshop::Workshop;
+
+/// Time between looks at whether to stop, while the server wants a rest.
+const STOP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Attempts at a rollout that infrastructure kept from finishing.
 const ATTEMPTS: u32 = 3;
@@ -113,20 +120,29 @@ impl Workshop {
             found.push(stored);
         }
         let mut running = JoinSet::new();
-        let mut queue = missing.into_iter();
+        let mut queue: VecDeque<usize> = missing.into();
         let parallel = arms
             .iter()
             .map(|arm| arm.harness.middleware.runtime.parallel_rollouts)
             .max();
         let limit = parallel.unwrap_or(1).max(1) as usize;
         let mut failure = None;
+        let mut rest_until = None;
         loop {
-            while failure.is_none() && running.len() < limit {
+            if running.is_empty()
+                && let Some(until) = rest_until.take()
+                && let Err(stopped) = self.rest(until).await
+            {
+                failure.get_or_insert(stopped);
+            }
+            while rest_until.is_none() && failure.is_none() && running.len() < limit {
                 if let Some(reason) = self.stop.reason() {
                     failure = Some(RunError::Stopped { reason });
                     break;
                 }
-                let Some(index) = queue.next() else { break };
+                let Some(index) = queue.pop_front() else {
+                    break;
+                };
                 let (agent, trial) = (jobs[index].0.clone(), jobs[index].1.clone());
                 running.spawn(async move { (index, attempt(&agent, &trial, split).await) });
             }
@@ -142,12 +158,18 @@ impl Workshop {
                     continue;
                 }
             };
-            if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
+            if let ExitReason::Infrastructure { reason, wait_s, .. } = &trajectory.exit {
+                if let Some(seconds) = wait_s {
+                    queue.push_front(index);
+                    let until = Instant::now() + Duration::from_secs(*seconds);
+                    rest_until = rest_until.max(Some(until));
+                    continue;
+                }
                 let reason = reason.clone();
                 failure.get_or_insert(RunError::Infrastructure { reason });
                 continue;
             }
-            if let Err(error) = self.store.record_trajectory(&trajectory).await {
+            if let Err(error) = self.store.record_trajectory(&trajectory, self.made()).await {
                 failure.get_or_insert(error.into());
                 continue;
             }
@@ -166,6 +188,30 @@ impl Workshop {
                 }
                 Ok(lists)
             }
+        }
+    }
+
+    /// Waits because the server asked for it: visibly, and only as long as nobody stops the run.
+    async fn rest(&self, until: Instant) -> Result<(), RunError> {
+        let seconds = until
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64();
+        let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
+        self.notice(Notice::Warning(text));
+        while Instant::now() < until {
+            if let Some(reason) = self.stop.reason() {
+                return Err(RunError::Stopped { reason });
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            tokio::time::sleep(left.min(STOP_INTERVAL)).await;
+        }
+        Ok(())
+    }
+
+    fn made(&self) -> Made {
+        Made {
+            round: self.round.load(Ordering::Relaxed),
+            at: unix_seconds(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::HarnessId;
@@ -259,6 +260,7 @@ impl Workshop {
         };
         let last = self.loaded.config.run.rounds;
         for round in 1..=last {
+            self.round.store(round, Ordering::Relaxed);
             let policy = self.policy(adapter.as_deref()).await?;
             head = self
                 .harness_loop(round, head, &policy, &mut history)

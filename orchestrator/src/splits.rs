@@ -95,8 +95,17 @@ impl Splits {
             }
             all.extend(read);
         }
+        Self::check_distinct(&all)?;
+        Self::deal(all, loaded)
+    }
+
+    /// Check that no two problems have the same text.
+    ///
+    /// # Errors
+    /// [`SplitError::Duplicate`] names the first two that have.
+    pub fn check_distinct(tasks: &[Task]) -> Result<(), SplitError> {
         let mut seen = BTreeMap::new();
-        for task in &all {
+        for task in tasks {
             let hash = task.content_hash();
             if let Some(first) = seen.insert(hash.as_str().to_owned(), task.id.as_str().to_owned())
             {
@@ -104,7 +113,18 @@ impl Splits {
                 return Err(SplitError::Duplicate { first, second });
             }
         }
-        Self::deal(all, loaded)
+        Ok(())
+    }
+
+    /// Problems that are scored, and none to learn from or to decide on.
+    pub fn only_test(test: Vec<Task>) -> Self {
+        Self {
+            evolve: Vec::new(),
+            gate: Vec::new(),
+            available: test.len(),
+            hash: hash(&test),
+            test,
+        }
     }
 
     fn deal(mut all: Vec<Task>, loaded: &Loaded) -> Result<Self, SplitError> {
@@ -123,12 +143,7 @@ impl Splits {
         }
         // By hash: an order that depends on neither the file's order nor on anything else.
         all.sort_by_cached_key(|task| task.content_hash().as_str().to_owned());
-        let mut hasher = blake3::Hasher::new();
-        for task in &all {
-            hasher.update(task.content_hash().as_str().as_bytes());
-            hasher.update(task.answer.as_bytes());
-            hasher.update(&[0]);
-        }
+        let hash = hash(&all);
         let mut rest = all.split_off(sizes.test);
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(loaded.config.run.seed));
         let mut gate = rest.split_off(sizes.evolve);
@@ -138,7 +153,7 @@ impl Splits {
             gate,
             test: all,
             available,
-            hash: hasher.finalize().to_hex().to_string(),
+            hash,
         })
     }
 
@@ -150,6 +165,17 @@ impl Splits {
             Split::Test => &self.test,
         }
     }
+}
+
+/// Hash of problems with their answers.
+fn hash(tasks: &[Task]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for task in tasks {
+        hasher.update(task.content_hash().as_str().as_bytes());
+        hasher.update(task.answer.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 fn source(loaded: &Loaded, path: &str) -> Result<(String, String), SplitError> {

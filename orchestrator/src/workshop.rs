@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ pub struct Workshop {
     observer: Arc<dyn Observer>,
     environment: Environment,
     policies: Mutex<Vec<Ready>>,
+    /// The round in progress, 0 before the first one.
+    pub(crate) round: AtomicU32,
 }
 
 impl Workshop {
@@ -146,6 +149,7 @@ impl Workshop {
             observer,
             environment,
             policies: Mutex::new(Vec::new()),
+            round: AtomicU32::new(0),
         })
     }
 
@@ -316,24 +320,33 @@ pub fn run_name(run: &RunConfig) -> String {
 /// When the folder can't be read or is no harness.
 pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
     let name = &loaded.config.harness;
-    let fail = |path: &Path, reason: String| RunError::Harness {
-        path: path.to_owned(),
-        reason,
-    };
     let path = loaded.resolve(name);
-    if !path.is_dir() {
-        return if name == "naive" {
-            harness::naive().map_err(|e| fail(Path::new("naive"), e.to_string()))
-        } else {
-            Err(fail(
-                &path,
-                "no such folder (the built-in harness is `naive`)".into(),
-            ))
-        };
+    if path.is_dir() {
+        return read_harness_folder(&path);
     }
+    if name == "naive" {
+        return harness::naive().map_err(|error| RunError::Harness {
+            path: PathBuf::from(name),
+            reason: error.to_string(),
+        });
+    }
+    Err(RunError::Harness {
+        path,
+        reason: "no such folder (the built-in harness is `naive`)".into(),
+    })
+}
+
+/// Read a harness from its folder.
+///
+/// # Errors
+/// When the folder can't be read or is no harness.
+pub fn read_harness_folder(path: &Path) -> Result<Harness, RunError> {
     let mut files = BTreeMap::new();
-    collect(&path, &path, &mut files)?;
-    harness::from_files(&files).map_err(|e| fail(&path, e.to_string()))
+    collect(path, path, &mut files)?;
+    harness::from_files(&files).map_err(|error| RunError::Harness {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Result<(), RunError> {

@@ -5,6 +5,7 @@
 //!   `~/.cache/coharness`.
 //! - `COHARNESS_PYTHON`: the interpreter of the Python tool; else `python3` on `PATH`.
 //! - `COHARNESS_LOG`: filter of diagnostics, such as `debug`.
+//! - `NO_COLOR`, `TERM` and `COLUMNS`: how the terminal is written to (read in `paint.rs`).
 //! - The variable a configuration names as `policy.api_key_env`.
 
 use std::path::PathBuf;

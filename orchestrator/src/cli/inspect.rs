@@ -358,7 +358,8 @@ pub(crate) fn find_run(root: &Path, run: &RunName) -> Result<PathBuf, RunError> 
         None => runs.into_iter().next().ok_or_else(|| missing("at all")),
         Some(name) => {
             let exact = root.join(name);
-            if runs.contains(&exact) {
+            // An evaluation is found by its whole name.
+            if runs.contains(&exact) || name.contains('/') && Store::exists(&exact) {
                 return Ok(exact);
             }
             let mut found: Vec<PathBuf> = runs

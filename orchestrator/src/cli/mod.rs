@@ -4,12 +4,15 @@
 mod doctor;
 mod environment;
 mod gate;
+mod eval;
 mod inspect;
+mod paint;
 mod plan;
 mod progress;
 mod run;
 mod table;
 mod verify_answer;
+mod trajectories;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -56,6 +59,10 @@ enum Command {
     Show(inspect::ShowArgs),
     /// Show which fields differ between two harness versions.
     Diff(inspect::DiffArgs),
+    /// Score a harness on a file of problems: pass@1 and pass@k, cost, exit reasons.
+    Eval(eval::EvalArgs),
+    /// List the rollouts of a run, or read one.
+    Trajectories(trajectories::TrajectoriesArgs),
     /// Make an earlier harness version current again, as a new version.
     Rollback(inspect::RollbackArgs),
     /// Judge answers with a verifier, line by line.
@@ -136,6 +143,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::History(args) => inspect::history(&root, args),
         Command::Show(args) => inspect::show(&root, args),
         Command::Diff(args) => inspect::diff(&root, args),
+        Command::Eval(args) => eval::eval(&root, args).await,
+        Command::Trajectories(args) => trajectories::trajectories(&root, args).await,
         Command::Rollback(args) => inspect::rollback(&root, args).await,
         Command::VerifyAnswer(args) => verify_answer::verify_answer(&args),
         Command::Gate(command) => gate::gate(command),

@@ -113,7 +113,7 @@ async fn start(
 }
 
 /// The first SIGINT or SIGTERM stops in an orderly way, a second SIGINT at once.
-fn watch_signals(stop: Arc<Stop>) {
+pub(crate) fn watch_signals(stop: Arc<Stop>) {
     tokio::spawn(async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = (
             signal(SignalKind::interrupt()),

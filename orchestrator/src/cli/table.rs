@@ -32,6 +32,15 @@ fn cell(rate: Option<PassRate>) -> String {
     }
 }
 
+/// Figures under a header, the first column their names.
+pub(crate) fn figures(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = table(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
 /// The whole report as text.
 pub(crate) fn report(report: &Report) -> String {
     let mut out = String::new();

@@ -152,29 +152,33 @@ impl PassRate {
                 n,
             };
         }
-        let (k, count) = (f64::from(correct), f64::from(n));
-        let p = k / count;
-        let z2 = Z95 * Z95;
-        let centre = (p + z2 / (2.0 * count)) / (1.0 + z2 / count);
-        let spread =
-            Z95 / (1.0 + z2 / count) * (p * (1.0 - p) / count + z2 / (4.0 * count * count)).sqrt();
-        let low = if correct == 0 {
-            0.0
-        } else {
-            (centre - spread).max(0.0)
-        };
-        let high = if correct == n {
-            1.0
-        } else {
-            (centre + spread).min(1.0)
-        };
+        let p = f64::from(correct) / f64::from(n);
         Self {
             pass_at_1: p,
-            ci95: [low, high],
+            ci95: wilson(p, f64::from(n)),
             correct,
             n,
         }
     }
+}
+
+/// Wilson's score interval at 95% (Wilson 1927) for a share `p` of `count` outcomes.
+pub(crate) fn wilson(p: f64, count: f64) -> [f64; 2] {
+    let z2 = Z95 * Z95;
+    let centre = (p + z2 / (2.0 * count)) / (1.0 + z2 / count);
+    let spread =
+        Z95 / (1.0 + z2 / count) * (p * (1.0 - p) / count + z2 / (4.0 * count * count)).sqrt();
+    let low = if p <= 0.0 {
+        0.0
+    } else {
+        (centre - spread).max(0.0)
+    };
+    let high = if p >= 1.0 {
+        1.0
+    } else {
+        (centre + spread).min(1.0)
+    };
+    [low, high]
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! from the same inputs with the same result.
 
 mod filesystem;
+mod trajectories;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rollout::trajectory::{RolloutId, Trajectory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
@@ -86,6 +86,8 @@ impl From<sqlx::Error> for StoreError {
         }
     }
 }
+
+pub use trajectories::{Made, TrajectoryFilter, TrajectoryRow};
 
 /// A finished step.
 #[derive(Clone, Debug, PartialEq)]
@@ -376,67 +378,6 @@ impl Store {
                 })
             })
             .collect()
-    }
-
-    /// A finished rollout.
-    ///
-    /// # Errors
-    /// When the database fails or the record is damaged.
-    pub async fn trajectory(&self, id: &RolloutId) -> Result<Option<Trajectory>, StoreError> {
-        let row = sqlx::query("SELECT body FROM trajectory WHERE id = ?")
-            .bind(id.as_str())
-            .fetch_optional(&self.pool)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let body: Vec<u8> = row.try_get("body")?;
-        let json = zstd::decode_all(body.as_slice()).map_err(|source| StoreError::Body {
-            id: id.to_string(),
-            source,
-        })?;
-        serde_json::from_slice(&json)
-            .map(Some)
-            .map_err(|source| StoreError::Record {
-                key: id.to_string(),
-                source,
-            })
-    }
-
-    /// Record a finished rollout; one recorded before stays as it is.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub async fn record_trajectory(&self, trajectory: &Trajectory) -> Result<(), StoreError> {
-        let id = trajectory.id.as_str();
-        let record = |source| StoreError::Record {
-            key: id.to_owned(),
-            source,
-        };
-        let json = serde_json::to_vec(trajectory).map_err(record)?;
-        let body = zstd::encode_all(json.as_slice(), 3).map_err(|source| StoreError::Body {
-            id: id.to_owned(),
-            source,
-        })?;
-        let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let split = text(serde_json::to_value(trajectory.split).map_err(record)?);
-        let exit = serde_json::to_value(&trajectory.exit).map_err(record)?;
-        sqlx::query(
-            "INSERT OR IGNORE INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
-             completion_tokens, wall_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(id)
-        .bind(trajectory.task.as_str())
-        .bind(split)
-        .bind(trajectory.harness.to_hex())
-        .bind(trajectory.policy.as_str())
-        .bind(trajectory.seed.to_string())
-        .bind(i64::from(trajectory.verdict.correct))
-        .bind(exit["type"].as_str().unwrap_or_default())
-        .bind(i64::try_from(trajectory.usage.completion_tokens).unwrap_or(i64::MAX))
-        .bind(i64::try_from(trajectory.wall_ms).unwrap_or(i64::MAX))
-        .bind(body)
-        .execute(&self.pool)
-        .await?;
-        Ok(())
     }
 
     /// Totals over all rollouts.

@@ -7,7 +7,20 @@ use crate::{CONFIG, Place, tasks};
 #[test]
 fn help() {
     assert_snapshot!("help", Place::new().run(&["--help"]));
-    assert_snapshot!("help_of_run", Place::new().run(&["run", "--help"]));
+    for (name, arguments) in [
+        ("help_of_run", &["run", "--help"][..]),
+        ("help_of_eval", &["eval", "--help"]),
+        (
+            "help_of_trajectories_list",
+            &["trajectories", "list", "--help"],
+        ),
+        (
+            "help_of_trajectories_show",
+            &["trajectories", "show", "--help"],
+        ),
+    ] {
+        assert_snapshot!(name, Place::new().run(arguments));
+    }
 }
 
 #[test]
@@ -65,7 +78,10 @@ fn schemas_and_completions_are_printed() {
             .command(&["completions", shell])
             .output()
             .expect("runs");
-        assert!(String::from_utf8_lossy(&output.stdout).contains("coharness"));
+        let script = String::from_utf8_lossy(&output.stdout).into_owned();
+        for word in ["coharness", "trajectories", "samples", "outcome"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
     }
 }
 

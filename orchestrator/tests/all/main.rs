@@ -4,6 +4,7 @@
 
 mod commands;
 mod config;
+mod evaluation;
 mod whole_run;
 
 use std::path::{Path, PathBuf};

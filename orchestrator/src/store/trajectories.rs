@@ -1,0 +1,186 @@
+//! Finished rollouts in the store: keeping them, finding them.
+
+use rollout::trajectory::{RolloutId, Trajectory};
+use serde::Serialize;
+use sqlx::Row;
+
+use super::{Store, StoreError};
+
+/// When a rollout was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Round, 0 before the first one.
+    pub round: u32,
+    /// Unix seconds.
+    pub at: i64,
+}
+
+/// A finished rollout without its body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TrajectoryRow {
+    /// All 64 hex digits of its id.
+    pub id: String,
+    /// The task.
+    pub task: String,
+    /// `evolve`, `gate` or `test`.
+    pub split: String,
+    /// Content id of the harness.
+    pub harness: String,
+    /// The policy.
+    pub policy: String,
+    /// Whether it solved the task.
+    pub correct: bool,
+    /// Exit reason.
+    pub exit: String,
+    /// Generated tokens.
+    pub completion_tokens: i64,
+    /// Wall time in milliseconds.
+    pub wall_ms: i64,
+    /// Round in which it was made.
+    pub round: Option<u32>,
+    /// Unix seconds at which it was made.
+    pub done_at: Option<i64>,
+}
+
+/// Which rollouts are meant; `None` means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrajectoryFilter {
+    /// The split.
+    pub split: Option<String>,
+    /// The round.
+    pub round: Option<u32>,
+    /// Whether the task was solved.
+    pub correct: Option<bool>,
+    /// Exit reason.
+    pub exit: Option<String>,
+    /// The task's id.
+    pub task: Option<String>,
+    /// Content id of the harness.
+    pub harness: Option<String>,
+    /// Beginning of the id.
+    pub id_prefix: Option<String>,
+}
+
+impl Store {
+    /// A finished rollout.
+    ///
+    /// # Errors
+    /// When the database fails or the record is damaged.
+    pub async fn trajectory(&self, id: &RolloutId) -> Result<Option<Trajectory>, StoreError> {
+        self.trajectory_of(id.as_str()).await
+    }
+
+    /// A finished rollout by all digits of its id.
+    ///
+    /// # Errors
+    /// When the database fails or the record is damaged.
+    pub async fn trajectory_of(&self, id: &str) -> Result<Option<Trajectory>, StoreError> {
+        let row = sqlx::query("SELECT body FROM trajectory WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let body: Vec<u8> = row.try_get("body")?;
+        let json = zstd::decode_all(body.as_slice()).map_err(|source| StoreError::Body {
+            id: id.to_owned(),
+            source,
+        })?;
+        serde_json::from_slice(&json)
+            .map(Some)
+            .map_err(|source| StoreError::Record {
+                key: id.to_owned(),
+                source,
+            })
+    }
+
+    /// Record a finished rollout; one recorded before stays as it is.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn record_trajectory(
+        &self,
+        trajectory: &Trajectory,
+        made: Made,
+    ) -> Result<(), StoreError> {
+        let id = trajectory.id.as_str();
+        let record = |source| StoreError::Record {
+            key: id.to_owned(),
+            source,
+        };
+        let json = serde_json::to_vec(trajectory).map_err(record)?;
+        let body = zstd::encode_all(json.as_slice(), 3).map_err(|source| StoreError::Body {
+            id: id.to_owned(),
+            source,
+        })?;
+        let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let split = text(serde_json::to_value(trajectory.split).map_err(record)?);
+        sqlx::query(
+            "INSERT OR IGNORE INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
+             completion_tokens, wall_ms, body, round, done_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(id)
+        .bind(trajectory.task.as_str())
+        .bind(split)
+        .bind(trajectory.harness.to_hex())
+        .bind(trajectory.policy.as_str())
+        .bind(trajectory.seed.to_string())
+        .bind(i64::from(trajectory.verdict.correct))
+        .bind(trajectory.exit.name())
+        .bind(i64::try_from(trajectory.usage.completion_tokens).unwrap_or(i64::MAX))
+        .bind(i64::try_from(trajectory.wall_ms).unwrap_or(i64::MAX))
+        .bind(body)
+        .bind(i64::from(made.round))
+        .bind(made.at)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Finished rollouts, in the order in which they were made.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn trajectories(
+        &self,
+        filter: &TrajectoryFilter,
+    ) -> Result<Vec<TrajectoryRow>, StoreError> {
+        // A pattern would give meaning to `%` and `_`; the end of a prefix's range needs none.
+        let rows = sqlx::query(
+            "SELECT id, task, split, harness, policy, correct, exit, completion_tokens, wall_ms, \
+             round, done_at FROM trajectory \
+             WHERE (?1 IS NULL OR split = ?1) AND (?2 IS NULL OR round = ?2) \
+             AND (?3 IS NULL OR correct = ?3) AND (?4 IS NULL OR exit = ?4) \
+             AND (?5 IS NULL OR task = ?5) AND (?6 IS NULL OR harness = ?6) \
+             AND (?7 IS NULL OR substr(id, 1, length(?7)) = ?7) \
+             ORDER BY round, done_at, split, task, id",
+        )
+        .bind(&filter.split)
+        .bind(filter.round.map(i64::from))
+        .bind(filter.correct.map(i64::from))
+        .bind(&filter.exit)
+        .bind(&filter.task)
+        .bind(&filter.harness)
+        .bind(&filter.id_prefix)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter()
+            .map(|row| {
+                let round: Option<i64> = row.try_get("round")?;
+                Ok(TrajectoryRow {
+                    id: row.try_get("id")?,
+                    task: row.try_get("task")?,
+                    split: row.try_get("split")?,
+                    harness: row.try_get("harness")?,
+                    policy: row.try_get("policy")?,
+                    correct: row.try_get::<i64, _>("correct")? != 0,
+                    exit: row.try_get("exit")?,
+                    completion_tokens: row.try_get("completion_tokens")?,
+                    wall_ms: row.try_get("wall_ms")?,
+                    round: round.and_then(|round| u32::try_from(round).ok()),
+                    done_at: row.try_get("done_at")?,
+                })
+            })
+            .collect()
+    }
+}
