@@ -39,7 +39,7 @@ pub use field_path::{FieldPath, ParseFieldPathError, Segment};
 pub use folder::{FolderError, FolderWarning, from_files, to_files, warnings};
 pub use json::JsonError;
 pub use middleware::{
-    CallFormat, Context, Hook, HookPoint, Hooks, Middleware, Protocol, Runtime, Sampling,
+    CallFormat, Context, Hook, HookPoint, Hooks, Middleware, Protocol, RetryExit, Runtime, Sampling,
 };
 pub use naive::naive;
 pub use patch::{Patch, PatchError, PatchOp, PatchOpKind};

@@ -228,6 +228,56 @@ pub enum Hook {
     },
     /// `on_finish`: with no answer in the final text, takes the last non-empty line of tool output.
     AnswerFromLastResult {},
+    /// `pre_model_call`: puts a marker in the place of older tool results once the conversation is
+    /// long.
+    Compact {
+        /// Tokens of the last prompt and reply above which the conversation is long.
+        above_tokens: u32,
+        /// Latest tool results that stay.
+        keep_results: u32,
+        /// Put where a result was.
+        marker: String,
+    },
+    /// `on_finish`: begins again from the opening instead of ending in certain ways.
+    Retry {
+        /// The ways.
+        exits: Vec<RetryExit>,
+        /// Most new beginnings in one rollout.
+        max: u32,
+    },
+    /// `on_finish`: has the final reply checked by calls of their own, and asks for another one if
+    /// most of them doubt it.
+    Verify {
+        /// System prompt of a check. It asks for a last line that says RIGHT or WRONG.
+        prompt: String,
+        /// Checks.
+        sceptics: u32,
+        /// The user message that is sent if more than half of them say WRONG.
+        message: String,
+        /// Most such messages in one rollout.
+        max: u32,
+    },
+    /// `on_finish`: rolls out several times and takes the answer that most give.
+    Vote {
+        /// Samples.
+        samples: u32,
+    },
+}
+
+/// A way to end in which a rollout may begin again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryExit {
+    /// With a reply that has no answer.
+    NoAnswer,
+    /// With a reply that was cut.
+    ReplyCut,
+    /// With a reply that was cut within its reasoning.
+    ReasoningCut,
+    /// At the turn limit.
+    TurnLimit,
+    /// At the context limit.
+    ContextLimit,
 }
 
 impl Hook {
@@ -237,13 +287,16 @@ impl Hook {
             Hook::RepairJson {} | Hook::ExtractFencedCode {} | Hook::Nudge { .. } => {
                 HookPoint::PostModelCall
             }
-            Hook::ForceFinalAnswer { .. } => HookPoint::PreModelCall,
+            Hook::ForceFinalAnswer { .. } | Hook::Compact { .. } => HookPoint::PreModelCall,
             Hook::AutoPrintLastExpression {} | Hook::DetectRepeat { .. } => HookPoint::PreToolCall,
             Hook::TruncateOutput { .. }
             | Hook::EmptyOutputHint { .. }
             | Hook::AppendMessage { .. } => HookPoint::PostToolCall,
             Hook::ErrorHint { .. } => HookPoint::OnToolError,
-            Hook::AnswerFromLastResult {} => HookPoint::OnFinish,
+            Hook::AnswerFromLastResult {}
+            | Hook::Retry { .. }
+            | Hook::Verify { .. }
+            | Hook::Vote { .. } => HookPoint::OnFinish,
         }
     }
 
@@ -261,6 +314,10 @@ impl Hook {
             Hook::AppendMessage { .. } => "append_message",
             Hook::ErrorHint { .. } => "error_hint",
             Hook::AnswerFromLastResult {} => "answer_from_last_result",
+            Hook::Compact { .. } => "compact",
+            Hook::Retry { .. } => "retry",
+            Hook::Verify { .. } => "verify",
+            Hook::Vote { .. } => "vote",
         }
     }
 }

@@ -232,6 +232,33 @@ fn check_hook(check: &mut Check, path: &FieldPath, point: HookPoint, hook: &Hook
             check.range(&path.join("max_chars"), *max_chars, 1, 1_000_000);
             check.text(&path.join("marker"), marker);
         }
+        Hook::Compact {
+            above_tokens,
+            keep_results,
+            marker,
+        } => {
+            check.range(&path.join("above_tokens"), *above_tokens, 1, 1_048_576);
+            check.range(&path.join("keep_results"), *keep_results, 0, 64);
+            check.filled(&path.join("marker"), marker);
+        }
+        Hook::Retry { exits, max } => {
+            check.that(!exits.is_empty(), &path.join("exits"), || {
+                "no exit is named, so it never begins again".into()
+            });
+            check.range(&path.join("max"), *max, 1, 16);
+        }
+        Hook::Verify {
+            prompt,
+            sceptics,
+            message,
+            max,
+        } => {
+            check.filled(&path.join("prompt"), prompt);
+            check.range(&path.join("sceptics"), *sceptics, 1, 16);
+            check.filled(&path.join("message"), message);
+            check.range(&path.join("max"), *max, 1, 16);
+        }
+        Hook::Vote { samples } => check.range(&path.join("samples"), *samples, 2, 64),
         Hook::ForceFinalAnswer { message }
         | Hook::DetectRepeat { message }
         | Hook::EmptyOutputHint { message }

@@ -66,6 +66,8 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
         }
     }
     let name = |index: usize| format!("{}#{index}", trajectory.id.as_str());
+    // A reply that was cut leaves nothing to learn.
+    rows.retain(|(_, mask)| mask.contains(&true));
     rows.into_iter()
         .enumerate()
         .map(|(index, (tokens, mask))| Row {

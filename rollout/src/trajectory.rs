@@ -43,7 +43,8 @@ impl RolloutId {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         };
-        text("rollout 1");
+        // Changes where the same inputs come to something else.
+        text("rollout 2");
         text(key.policy.as_str());
         text(&key.harness.to_hex());
         text(key.task_hash.as_str());

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use harness::{
     Backend, CallFormat, Context, Example, ExampleStep, FORMAT, Harness, Hook, Hooks, Memory,
-    MemoryKind, Middleware, Prompts, Protocol, Runtime, Sampling, Skill, Tool, ToolLimits,
-    ToolName,
+    MemoryKind, Middleware, Prompts, Protocol, RetryExit, Runtime, Sampling, Skill, Tool,
+    ToolLimits, ToolName,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -190,11 +190,42 @@ fn hooks() -> impl Strategy<Value = Hooks> {
         Just(Hook::AutoPrintLastExpression {}),
         filled().prop_map(|message| Hook::DetectRepeat { message }),
     ];
+    let compact =
+        (1u32..10_000, 0u32..5, filled()).prop_map(|(above_tokens, keep_results, marker)| {
+            Hook::Compact {
+                above_tokens,
+                keep_results,
+                marker,
+            }
+        });
+    let before_model = prop_oneof![
+        filled().prop_map(|message| Hook::ForceFinalAnswer { message }),
+        compact,
+    ];
+    let exits = vec![
+        RetryExit::NoAnswer,
+        RetryExit::ReplyCut,
+        RetryExit::TurnLimit,
+    ];
+    let retry = (proptest::sample::subsequence(exits, 1..=3), 1u32..16)
+        .prop_map(|(exits, max)| Hook::Retry { exits, max });
+    let verify =
+        (filled(), 1u32..=16, filled(), 1u32..=16).prop_map(|(prompt, sceptics, message, max)| {
+            Hook::Verify {
+                prompt,
+                sceptics,
+                message,
+                max,
+            }
+        });
+    let at_the_end = prop_oneof![
+        Just(Hook::AnswerFromLastResult {}),
+        retry,
+        verify,
+        (2u32..=64).prop_map(|samples| Hook::Vote { samples }),
+    ];
     (
-        vec(
-            filled().prop_map(|message| Hook::ForceFinalAnswer { message }),
-            0..2,
-        ),
+        vec(before_model, 0..3),
         vec(after_model, 0..3),
         vec(before_tool, 0..3),
         vec(after_tool, 0..3),
@@ -202,7 +233,7 @@ fn hooks() -> impl Strategy<Value = Hooks> {
             filled().prop_map(|message| Hook::ErrorHint { message }),
             0..2,
         ),
-        vec(Just(Hook::AnswerFromLastResult {}), 0..2),
+        vec(at_the_end, 0..3),
     )
         .prop_map(
             |(pre_model, post_model, pre_tool, post_tool, error, finish)| Hooks {

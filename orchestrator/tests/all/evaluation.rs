@@ -230,3 +230,47 @@ fn a_rollout_can_be_found_and_read() {
     // What was kept can't be told from its pattern.
     assert!(show("%", &[]).contains("no rollout"));
 }
+
+#[test]
+fn a_server_that_asks_for_a_long_pause_gets_it_until_someone_stops() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let url = format!("http://{}/v1", listener.local_addr().expect("address"));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    // Ends with the test process.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // The request is of no interest, and the client may be gone.
+            let _ = stream.read(&mut [0; 65_536]);
+            count.fetch_add(1, Ordering::Relaxed);
+            let _ = stream.write_all(
+                b"HTTP/1.1 429 X\r\nconnection: close\r\nretry-after: 3600\r\ncontent-length: 2\r\n\r\n{}",
+            );
+        }
+    });
+    let place = place(&url);
+    let mut child = place
+        .command(&[&EVAL[..], &["naive"]].concat())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("stderr")).lines();
+    let is_pause = |line: &String| line.contains("the server asks to wait: nothing is sent for 3");
+    let pause = lines.by_ref().map_while(Result::ok).find(is_pause);
+    assert!(pause.is_some());
+    let before = asked.load(Ordering::Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        before,
+        "nothing is sent during the pause"
+    );
+    let id = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-TERM", &id])
+        .status();
+    assert!(kill.expect("kill").success());
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("ends").code(), Some(4), "{rest:?}");
+}

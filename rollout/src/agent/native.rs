@@ -2,7 +2,8 @@
 
 use harness::{CallFormat, Hook};
 
-use super::{REPAIRED, Run};
+use super::Run;
+use super::reply::REPAIRED;
 use crate::conversation;
 use crate::policy::{Completion, NativeCall};
 use crate::protocol;

@@ -181,37 +181,99 @@ impl Record {
     }
 
     fn judge(&mut self, agent: &Agent, task: &Task) -> (Option<String>, Verdict) {
-        let verifier: &dyn Verifier = agent.verifier.as_ref();
-        let text = self.final_text.take().unwrap_or_default();
-        if let Some(extracted) = verifier.extract(&text) {
-            let verdict = verifier.judge(&task.answer, &extracted.answer, extracted.rule.name());
-            self.step(StepKind::Final, extracted.answer.as_str(), None);
-            return (Some(extracted.answer), verdict);
+        let Some(Found { answer, rule, hook }) = self.find(agent) else {
+            self.step(StepKind::Final, "", Some(Event::NoFinalAnswer));
+            return (None, no_answer());
+        };
+        let verdict = agent.verifier.judge(&task.answer, &answer, rule);
+        if let Some(hook) = hook {
+            self.fired(hook, answer.as_str());
         }
-        let hook = agent.harness.middleware.hooks.on_finish.iter();
-        let hook = hook
-            .clone()
-            .find(|hook| matches!(hook, Hook::AnswerFromLastResult {}));
-        let output = self.last_output.as_deref().unwrap_or_default();
-        let line = output
-            .lines()
-            .rev()
-            .map(str::trim)
-            .find(|line| !line.is_empty());
-        let extracted = line.and_then(|line| verifier.extract(line));
-        if let (Some(hook), Some(extracted)) = (hook, extracted) {
-            let verdict = verifier.judge(&task.answer, &extracted.answer, "last_result");
-            self.fired(hook, extracted.answer.as_str());
-            self.step(
-                StepKind::Final,
-                extracted.answer.as_str(),
-                Some(Event::NoFinalAnswer),
-            );
-            return (Some(extracted.answer), verdict);
-        }
-        self.step(StepKind::Final, "", Some(Event::NoFinalAnswer));
-        (None, no_answer())
+        let event = hook.map(|_| Event::NoFinalAnswer);
+        self.step(StepKind::Final, answer.as_str(), event);
+        (Some(answer), verdict)
     }
+
+    /// The answer, as it will be judged.
+    pub(super) fn answer(&self, agent: &Agent) -> Option<String> {
+        self.find(agent).map(|found| found.answer)
+    }
+
+    /// The answer of the final text, or where a hook says so that of the last result.
+    fn find<'a>(&self, agent: &'a Agent) -> Option<Found<'a>> {
+        let verifier: &dyn Verifier = agent.verifier.as_ref();
+        let text = self.final_text.as_deref().unwrap_or_default();
+        if let Some(extracted) = verifier.extract(text) {
+            return Some(Found {
+                rule: extracted.rule.name(),
+                answer: extracted.answer,
+                hook: None,
+            });
+        }
+        let mut hooks = agent.harness.middleware.hooks.on_finish.iter();
+        let hook = hooks.find(|hook| matches!(hook, Hook::AnswerFromLastResult {}))?;
+        let output = self.last_output.as_deref().unwrap_or_default();
+        let mut lines = output.lines().rev().map(str::trim);
+        let line = lines.find(|line| !line.is_empty())?;
+        Some(Found {
+            rule: "last_result",
+            answer: verifier.extract(line)?.answer,
+            hook: Some(hook),
+        })
+    }
+
+    /// Goes back to the opening. The steps stay, and so do the calls of the policy, but for the ids:
+    /// nobody is to learn from what led nowhere.
+    pub(super) fn begin_again(&mut self) {
+        self.messages.truncate(self.opening);
+        self.calls.clear();
+        self.last_output = None;
+        self.final_text = None;
+        for call in &mut self.model_calls {
+            forget(call);
+        }
+    }
+
+    /// Takes the ids from the last call of the policy.
+    pub(super) fn forget_ids(&mut self) {
+        if let Some(call) = self.model_calls.last_mut() {
+            forget(call);
+        }
+    }
+
+    /// Shares the budget with an earlier sample.
+    pub(super) fn go_on_from(&mut self, earlier: &Record) {
+        self.started = earlier.started;
+        self.usage = earlier.usage;
+    }
+
+    /// Puts `marker` in the place of tool results, but for the `keep` latest ones and those of
+    /// examples; how many it was.
+    pub(super) fn replace_results(&mut self, keep: usize, marker: &str) -> usize {
+        let results = self.messages[self.opening..].iter_mut();
+        let results = results.filter(|message| message.role == Role::Tool);
+        let older = results.rev().skip(keep);
+        let mut count = 0;
+        for message in older.filter(|message| message.content.len() > marker.len()) {
+            marker.clone_into(&mut message.content);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// An answer and where it was found.
+struct Found<'a> {
+    answer: String,
+    rule: &'static str,
+    /// The hook that found it, if one did.
+    hook: Option<&'a Hook>,
+}
+
+fn forget(call: &mut ModelCall) {
+    call.prompt_ids.clear();
+    call.output_ids.clear();
+    call.logprobs.clear();
 }
 
 fn no_answer() -> Verdict {

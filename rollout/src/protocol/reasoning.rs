@@ -100,8 +100,15 @@ impl Reasoning {
 
 /// The next tag at or after `from`.
 fn next_tag(reply: &str, mut from: usize) -> Option<Tag> {
+    let bytes = reply.as_bytes();
     loop {
-        let start = from + reply[from..].find(['<', '['])?;
+        let starts = |byte: &u8| matches!(byte, b'<' | b'[');
+        let start = from + bytes[from..].iter().position(starts)?;
+        from = start + 1;
+        // Replies have many brackets, and hardly any begins a tag.
+        if !matches!(bytes.get(from), Some(b'/' | b't' | b'T')) {
+            continue;
+        }
         let rest = &reply[start..];
         for (kind, (opening, closing)) in TAGS.iter().enumerate() {
             for (text, is_opening) in [(opening, true), (closing, false)] {
@@ -115,7 +122,6 @@ fn next_tag(reply: &str, mut from: usize) -> Option<Tag> {
                 }
             }
         }
-        from = start + 1;
     }
 }
 

@@ -1,9 +1,9 @@
 //! Each hook at its point: what it changes, and that its firing is recorded.
 
-use harness::{CallFormat, Hook};
+use harness::{CallFormat, Hook, RetryExit};
 use rollout::{Event, ExitReason, StepKind};
 
-use crate::world::{code, failed, fired, printed, reply, script};
+use crate::world::{GOLD, code, cut, failed, fired, printed, reply, script};
 
 const FENCED: CallFormat = CallFormat::Fenced;
 
@@ -243,4 +243,206 @@ async fn answer_from_last_result_takes_the_last_line_that_a_program_printed() {
         .play()
         .await;
     assert_eq!(outcome.trajectory.answer.as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn compact_puts_a_marker_where_older_results_were() {
+    let play = |above_tokens| {
+        script(FENCED)
+            .hook(Hook::Compact {
+                above_tokens,
+                keep_results: 1,
+                marker: "[gone]".into(),
+            })
+            .reply(code("print('first')"))
+            .run(printed("the first result"))
+            .reply(code("print('second')"))
+            .run(printed("the second result"))
+            .reply(reply("The answer is 7."))
+            .play()
+    };
+    let outcome = play(100).await;
+    assert_eq!(outcome.events(), [fired("compact")]);
+    let last = &outcome.requests[2];
+    let said: Vec<&str> = last
+        .messages
+        .iter()
+        .map(|message| message.content.as_str())
+        .collect();
+    assert_eq!(said[3], "[gone]");
+    assert_eq!(said[5], "the second result");
+    // The ids of the longer conversation are no beginning of this one.
+    assert_eq!(
+        (&last.prior, outcome.requests[1].prior.is_some()),
+        (&None, true)
+    );
+    // The record has what happened.
+    let has = |text: &str| {
+        outcome
+            .trajectory
+            .steps
+            .iter()
+            .any(|step| step.text == text)
+    };
+    assert!(has("the first result") && has("1 older results were replaced"));
+    assert_eq!(play(1000).await.events(), []);
+}
+
+#[tokio::test]
+async fn retry_begins_again_after_the_exits_it_names() {
+    let play = |exits: Vec<RetryExit>| {
+        script(FENCED)
+            .hook(Hook::Retry { exits, max: 1 })
+            .reply(code("print(7)"))
+            .run(printed("7"))
+            .reply(cut(&format!("The answer is {GOLD}")))
+            .reply(reply(&format!("The answer is {GOLD}.")))
+            .play()
+    };
+    let outcome = play(vec![RetryExit::NoAnswer, RetryExit::ReplyCut]).await;
+    let trajectory = &outcome.trajectory;
+    assert!(trajectory.verdict.correct);
+    assert_eq!(trajectory.exit, ExitReason::Answered);
+    assert_eq!(outcome.said(), [format!("The answer is {GOLD}.")]);
+    assert!(outcome.events().contains(&fired("retry")));
+    assert_eq!(outcome.requests[2].messages, outcome.requests[0].messages);
+    assert_ne!(outcome.requests[2].seed, outcome.requests[0].seed);
+    // All of it was paid for, and only the second beginning is learnt from.
+    assert_eq!(trajectory.usage.completion_tokens, 30);
+    let ids: Vec<bool> = trajectory
+        .model_calls
+        .iter()
+        .map(|call| call.output_ids.is_empty())
+        .collect();
+    assert_eq!(ids, [true, true, false]);
+
+    let outcome = play(vec![RetryExit::TurnLimit]).await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::ReplyCut);
+    let outcome = script(FENCED)
+        .hook(Hook::Retry {
+            exits: vec![RetryExit::NoAnswer],
+            max: 1,
+        })
+        .reply(reply("Hm."))
+        .reply(reply("Hm."))
+        .play()
+        .await;
+    assert_eq!(
+        (outcome.requests.len(), outcome.trajectory.exit),
+        (2, ExitReason::NoAnswer)
+    );
+}
+
+#[tokio::test]
+async fn verify_asks_sceptics_apart_from_the_conversation() {
+    let hook = || Hook::Verify {
+        prompt: "Say RIGHT or WRONG.".into(),
+        sceptics: 3,
+        message: "Look again.".into(),
+        max: 1,
+    };
+    let outcome = script(FENCED)
+        .hook(hook())
+        .reply(reply("<think>secret</think>The answer is 3."))
+        .reply(reply("I find it RIGHT? No.\nWRONG"))
+        .reply(reply("It is right."))
+        .reply(reply("<think>RIGHT</think>Wrong."))
+        .reply(reply(&format!("The answer is {GOLD}.")))
+        .play()
+        .await;
+    let trajectory = &outcome.trajectory;
+    assert!(trajectory.verdict.correct);
+    assert_eq!(
+        outcome.said()[1..],
+        ["Look again.".to_owned(), format!("The answer is {GOLD}.")]
+    );
+    assert!(outcome.events().contains(&fired("verify")));
+    let check = &outcome.requests[1].messages;
+    assert_eq!(check[0].content, "Say RIGHT or WRONG.");
+    assert_eq!(
+        check[1].content,
+        "Problem:\nHow many?\n\nSolution:\nThe answer is 3."
+    );
+    let seeds: std::collections::BTreeSet<u64> = outcome
+        .requests
+        .iter()
+        .map(|request| request.seed)
+        .collect();
+    assert_eq!(seeds.len(), 5);
+    let calls = trajectory.model_calls.iter();
+    let ids: Vec<bool> = calls.map(|call| call.output_ids.is_empty()).collect();
+    assert_eq!(ids, [false, true, true, true, false]);
+
+    // A tie is no majority, and neither is silence.
+    let outcome = script(FENCED)
+        .hook(hook())
+        .reply(reply("The answer is 3."))
+        .reply(reply("WRONG"))
+        .reply(reply("Well."))
+        .reply(reply("RIGHT"))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::Answered);
+    assert!(!outcome.events().contains(&fired("verify")));
+    let has = |text: &str| {
+        outcome
+            .trajectory
+            .steps
+            .iter()
+            .any(|step| step.text == text)
+    };
+    assert!(has("1 of 3 checks doubt the answer"));
+}
+
+#[tokio::test]
+async fn vote_takes_the_answer_that_most_samples_give() {
+    let vote = |samples| script(FENCED).hook(Hook::Vote { samples });
+    let outcome = vote(4)
+        .reply(reply("The answer is 3."))
+        .reply(reply(&format!("It is \\boxed{{{GOLD}}}.")))
+        .reply(reply("I don't know."))
+        .reply(reply("The answer is 987,654."))
+        .play()
+        .await;
+    let trajectory = &outcome.trajectory;
+    assert!(trajectory.verdict.correct);
+    assert_eq!(trajectory.answer.as_deref(), Some(GOLD));
+    assert_eq!(trajectory.usage.completion_tokens, 40);
+    assert_eq!(trajectory.model_calls.len(), 1);
+    assert!(outcome.events().contains(&fired("vote")));
+    let texts: Vec<&str> = trajectory
+        .steps
+        .iter()
+        .map(|step| step.text.as_str())
+        .collect();
+    assert!(texts.contains(&"2 of 4 samples answer 987654"), "{texts:?}");
+    let seeds: std::collections::BTreeSet<u64> = outcome
+        .requests
+        .iter()
+        .map(|request| request.seed)
+        .collect();
+    assert_eq!(seeds.len(), 4);
+
+    // The budget is one for all samples.
+    let outcome = vote(64)
+        .with(|script| script.budget.max_tokens = 15)
+        .reply(reply("The answer is 3."))
+        .reply(cut("The"))
+        .play()
+        .await;
+    assert_eq!(outcome.requests[1].max_tokens, 5);
+    assert_eq!(outcome.requests.len(), 2);
+    assert_eq!(outcome.trajectory.answer.as_deref(), Some("3"));
+
+    // A fault in one sample is one of the rollout.
+    let reason = "gone".to_owned();
+    let outcome = vote(2)
+        .reply(reply("The answer is 3."))
+        .refuse(rollout::PolicyError::Unavailable {
+            attempts: 1,
+            reason,
+        })
+        .play()
+        .await;
+    assert!(outcome.trajectory.exit.is_infrastructure() && outcome.trajectory.answer.is_none());
 }
