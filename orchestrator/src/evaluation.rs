@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::config::Loaded;
 use crate::error::RunError;
 use crate::gate::evidence::wilson;
-use crate::gate::plan::Trial;
+use crate::rollouts::Trial;
 use crate::observer::Observer;
 use crate::run::registry_path;
 use crate::splits::{SplitError, Splits};

@@ -6,7 +6,7 @@ use super::record::Record;
 use super::{Agent, Run};
 use crate::task::Task;
 use crate::trajectory::ExitReason;
-use crate::verifier::Verifier;
+use crate::verifier::{Outcome, Verifier};
 
 /// One sample: what it leaves, how it ended, and its answer.
 struct Sample {
@@ -85,7 +85,7 @@ fn winner(verifier: &dyn Verifier, samples: &[Sample]) -> (usize, usize) {
         a == b
             || verifier
                 .compare(a, b)
-                .is_some_and(|comparison| comparison.is_equal)
+                .is_some_and(|comparison| comparison.outcome == Outcome::Equal)
     };
     let mut best = (0, 0);
     for (index, sample) in samples.iter().enumerate() {

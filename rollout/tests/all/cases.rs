@@ -37,6 +37,7 @@ fn tools() -> Tools {
         parameters: json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}),
         backend: Backend::Python,
         limits: ToolLimits::default(),
+        state: Default::default(),
     };
     [(ToolName::new("python").expect("name"), tool)].into()
 }

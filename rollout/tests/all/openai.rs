@@ -144,7 +144,7 @@ async fn play(format: CallFormat, replies: Vec<Reply>) -> (Trajectory, Vec<Strin
         harness: Arc::new(harness),
         policy: Arc::new(OpenAiPolicy::new(options).expect("client")),
         sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-        verifier: verifier::build(VerifierKind::Integer),
+        verifier: verifier::build(&VerifierKind::Integer),
         budget: RolloutBudget {
             max_tokens: 100_000,
             wall: Duration::from_secs(20),

@@ -85,8 +85,8 @@ impl ToolSession for ScriptedSession {
 impl ScriptedTool {
     pub(crate) fn playing(executions: Vec<Execution>) -> Self {
         ScriptedTool {
-            executions: Mutex::new(executions.into_iter().map(Ok).collect()),
-            programs: Mutex::default(),
+            executions: Arc::new(Mutex::new(executions.into_iter().map(Ok).collect())),
+            programs: Arc::default(),
         }
     }
 }
