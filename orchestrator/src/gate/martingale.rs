@@ -34,8 +34,8 @@ const BETS: usize = 16;
 /// Shape of the Beta density of λ on (0, 1). It falls mildly: small effects need bets near 0, and a
 /// patch that gains without ever losing is seen after few pairs by bets near 1.
 const BETA: (f64, f64) = (1.0, 1.5);
-/// γₜ ∝ t^−1.4: half of the error budget goes to the first five decisions, and the two-hundredth still
-/// needs fewer than nine gains in a row more than the first.
+/// γₜ ∝ t^−1.4: half of the error budget goes to the first three decisions, and the two-hundredth
+/// needs about a dozen unanswered gains more than the first, fewer with each acceptance before it.
 const GAMMA_EXPONENT: f64 = 1.4;
 /// ζ(1.4), which makes the γₜ sum to 1.
 const GAMMA_SUM: f64 = 3.105_547_277_976_02;
