@@ -25,7 +25,7 @@ impl Call {
             0 => self.number,
             4 => architecture,
             // Little endian: the lower half of each argument comes first.
-            16.. if offset % 8 == 0 => self.arguments[(offset as usize - 16) / 8],
+            16.. if offset.is_multiple_of(8) => self.arguments[(offset as usize - 16) / 8],
             _ => 0,
         }
     }
@@ -107,18 +107,18 @@ fn forked_and_cold_programs_may_do_the_same() {
         // Beyond all numbers that are in use, and the x32 ones.
         let numbers = (0..700).chain(0x4000_0000..0x4000_0250);
         for number in numbers {
-            for first in firsts {
-                for second in seconds {
-                    let arguments = [first, second, 0, 0, 0, 0];
-                    let call = Call { number, arguments };
-                    let is_allowed = allows(&cold, &call);
-                    assert_eq!(
-                        allows(&warm, &call),
-                        is_allowed,
-                        "call {number} with {first:#x}, {second:#x}"
-                    );
-                    allowed += u32::from(is_allowed);
-                }
+            // No rule depends on both arguments but that for pairs of sockets, whose first is 1.
+            let calls = firsts.map(|first| (first, 0)).into_iter();
+            for (first, second) in calls.chain(seconds.map(|second| (1, second))) {
+                let arguments = [first, second, 0, 0, 0, 0];
+                let call = Call { number, arguments };
+                let is_allowed = allows(&cold, &call);
+                assert_eq!(
+                    allows(&warm, &call),
+                    is_allowed,
+                    "call {number} with {first:#x}, {second:#x}"
+                );
+                allowed += u32::from(is_allowed);
             }
         }
     }

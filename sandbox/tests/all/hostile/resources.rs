@@ -101,7 +101,7 @@ try:
             if f.write(b) < len(b): break
         n += 1
 except OSError: pass
-time.sleep(0.2)
+time.sleep(2)
 breach(n > 500)",
         Breaches,
     ),
@@ -113,7 +113,7 @@ n = 0
 try:
     while n < 1200: os.mkdir(f'd{n}'); n += 1
 except OSError: pass
-time.sleep(0.2)
+time.sleep(2)
 breach(n > 1100)",
         Breaches,
     ),
@@ -169,7 +169,7 @@ n = 0
 try:
     while n < 1200: os.mkdir('d'); os.chdir('d'); n += 1
 except OSError: pass
-import time; time.sleep(0.2)
+import time; time.sleep(2)
 breach(n > 1100)",
         Breaches,
     ),

@@ -140,7 +140,13 @@ impl World {
             UnixListener::bind(at("socket")).unwrap(),
             UnixListener::bind_addr(&abstract_address).unwrap(),
         ];
-        let victim = Command::new("sleep").arg("600").spawn().unwrap();
+        // Without the test's output, which a victim that outlives it would keep open.
+        let victim = Command::new("sleep")
+            .arg("600")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let text = |path: std::path::PathBuf| format!("{:?}", path.to_str().unwrap());
         let numbers: String = NUMBERS
             .iter()
