@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo build --release -p sandbox
-//! cargo run --release -p sandbox --example throughput -- [python] [runs] [isolation]
+//! cargo run --release -p sandbox --example execution_rate -- [python] [runs] [isolation]
 //! ```
 //!
 //! `isolation` is one of `fresh_user`, `user_namespace`, `namespaces_only` and `process`; by default
