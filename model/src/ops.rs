@@ -394,6 +394,9 @@ mod tests {
             (0..5).chain(20..27).collect(),
             (0..3).collect(),
             vec![40, 41],
+            // More than one block of queries, before and after a branch.
+            (100..250).chain(300..370).collect(),
+            (100..250).chain(400..403).collect(),
         ];
         let tree = TokenTree::new(&sequences);
         let n = tree.len();
@@ -420,6 +423,6 @@ mod tests {
             ])
         };
         let [cq, ck, cv] = composed().expect("composed backward");
-        assert!(gap(&dq, &cq) < 1e-5 && gap(&dk, &ck) < 1e-5 && gap(&dv, &cv) < 1e-5);
+        assert!(gap(&dq, &cq) < 1e-5 && gap(&dk, &ck) < 2e-5 && gap(&dv, &cv) < 2e-5);
     }
 }

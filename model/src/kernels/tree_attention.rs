@@ -1,12 +1,13 @@
 //! Attention over a [`TokenTree`]: forward and backward, grouped-query, exact softmax.
 //!
-//! Work is split by head and segment. The queries of a segment see its ancestors whole and its own
-//! tokens causally, so scores are a few dense products against ranges of the packed keys; nothing
-//! is gathered or padded.
+//! Work is split by key-value head and block of queries. The queries of a block see the ancestors of
+//! their segment whole and their own segment causally, so scores are a few dense products against
+//! ranges of the packed keys; nothing is padded. The query heads of a group are stacked as rows, since
+//! they read the same keys.
 
 #![expect(
     unsafe_code,
-    reason = "strided matrix products on raw parts; one thread per head"
+    reason = "strided matrix products on raw parts; disjoint results across threads"
 )]
 
 use std::ops::Range;
@@ -25,9 +26,9 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Key-value head that query head `head` reads.
-    fn group(self, head: usize) -> usize {
-        head / (self.query / self.key_value)
+    /// Query heads that read one key-value head.
+    fn group(self) -> usize {
+        self.query / self.key_value
     }
     fn scale(self) -> f32 {
         1.0 / (self.width as f32).sqrt()
@@ -112,43 +113,85 @@ fn product(
     }
 }
 
-/// What the queries of one segment see.
+/// Tokens of one block of queries: small enough for its scores to stay in the second-level cache and
+/// to skip most of what causality hides, large enough for the products to run at speed.
+const QUERY_BLOCK: usize = 64;
+/// Parts of the backward pass of one key-value head, each with sums of its own. Fixed, so that the
+/// order of additions does not depend on the number of threads.
+const PARTS: usize = 2;
+
+/// What a block of queries of one segment sees.
 struct Sight {
     queries: Range<usize>,
-    /// Ranges of visible keys in order; the last is the segment itself.
+    /// Ranges of visible keys in order; the last is the segment itself up to the block's end.
     keys: Vec<Range<usize>>,
     visible: usize,
 }
 
 fn sights(tree: &TokenTree) -> Vec<Sight> {
-    tree.segments
-        .iter()
-        .enumerate()
-        .map(|(index, segment)| {
-            let mut keys = tree.ancestors(index);
-            keys.push(segment.tokens.clone());
+    let mut found = Vec::new();
+    for (index, segment) in tree.segments.iter().enumerate() {
+        let ancestors = tree.ancestors(index);
+        let Range { start, end } = segment.tokens;
+        for first in (start..end).step_by(QUERY_BLOCK) {
+            let queries = first..end.min(first + QUERY_BLOCK);
+            let mut keys = ancestors.clone();
+            keys.push(start..queries.end);
             let visible = keys.iter().map(ExactSizeIterator::len).sum();
-            Sight {
-                queries: segment.tokens.clone(),
+            found.push(Sight {
+                queries,
                 keys,
                 visible,
-            }
-        })
-        .collect()
+            });
+        }
+    }
+    found
 }
 
-/// Softmax probabilities `[queries, visible]` of one head and segment.
-fn probabilities(sight: &Sight, heads: Heads, head: usize, q: &[f32], k: &[f32]) -> Vec<f32> {
-    let (m, visible) = (sight.queries.len(), sight.visible);
-    let mut scores = vec![0.0; m * visible];
-    let query = View::head(q, &sight.queries, head, heads.query, heads.width);
+/// Rows `range` of the query heads of group `kv`, stacked: `[group · rows, width]`, head by head.
+fn stack(data: &[f32], range: &Range<usize>, heads: Heads, kv: usize) -> Vec<f32> {
+    let (group, width) = (heads.group(), heads.width);
+    let mut out = Vec::with_capacity(group * range.len() * width);
+    for head in kv * group..(kv + 1) * group {
+        for token in range.clone() {
+            let at = (token * heads.query + head) * width;
+            out.extend_from_slice(&data[at..at + width]);
+        }
+    }
+    out
+}
+
+/// Put stacked rows back to where [`stack`] takes them from.
+fn unstack(rows: &[f32], range: &Range<usize>, heads: Heads, kv: usize, data: &mut [f32]) {
+    let (group, width) = (heads.group(), heads.width);
+    let tokens = (kv * group..(kv + 1) * group)
+        .flat_map(|head| range.clone().map(move |token| (token, head)));
+    for ((token, head), row) in tokens.zip(rows.chunks_exact(width)) {
+        let at = (token * heads.query + head) * width;
+        data[at..at + width].copy_from_slice(row);
+    }
+}
+
+/// Rows of a matrix with nothing between them.
+fn dense(data: &[f32], columns: usize) -> View<'_> {
+    View {
+        data,
+        row: columns,
+        column: 1,
+    }
+}
+
+/// Softmax probabilities `[group · queries, visible]` of stacked queries.
+fn probabilities(sight: &Sight, heads: Heads, kv: usize, query: &[f32], k: &[f32]) -> Vec<f32> {
+    let (tokens, visible) = (sight.queries.len(), sight.visible);
+    let rows = heads.group() * tokens;
+    let mut scores = vec![0.0; rows * visible];
     let mut column = 0;
     for range in &sight.keys {
-        let key = View::head(k, range, heads.group(head), heads.key_value, heads.width);
-        let shape = (m, range.len(), heads.width);
+        let key = View::head(k, range, kv, heads.key_value, heads.width);
         product(
-            shape,
-            query,
+            (rows, range.len(), heads.width),
+            dense(query, heads.width),
             key.transposed(),
             &mut scores[column..],
             visible,
@@ -157,9 +200,8 @@ fn probabilities(sight: &Sight, heads: Heads, head: usize, q: &[f32], k: &[f32])
         );
         column += range.len();
     }
-    let before = visible - m;
     for (row, scores) in scores.chunks_exact_mut(visible).enumerate() {
-        let (seen, hidden) = scores.split_at_mut(before + row + 1);
+        let (seen, hidden) = scores.split_at_mut(visible - tokens + row % tokens + 1);
         rows::softmax(seen);
         hidden.fill(0.0);
     }
@@ -170,32 +212,46 @@ fn probabilities(sight: &Sight, heads: Heads, head: usize, q: &[f32], k: &[f32])
 /// `[tokens, key_value · width]`.
 pub(crate) fn forward(tree: &TokenTree, heads: Heads, q: &[f32], k: &[f32], v: &[f32]) -> Vec<f32> {
     let sights = sights(tree);
-    let by_head: Vec<Vec<f32>> = (0..heads.query)
+    let width = heads.width;
+    let parts: Vec<(&Sight, usize, Vec<f32>)> = (0..heads.key_value * sights.len())
         .into_par_iter()
-        .map(|head| {
-            let mut out = vec![0.0; tree.len() * heads.width];
-            for sight in &sights {
-                let p = probabilities(sight, heads, head, q, k);
-                let target =
-                    &mut out[sight.queries.start * heads.width..sight.queries.end * heads.width];
-                let mut column = 0;
-                for range in &sight.keys {
-                    let value =
-                        View::head(v, range, heads.group(head), heads.key_value, heads.width);
-                    let p = View {
-                        data: &p[column..],
-                        row: sight.visible,
-                        column: 1,
-                    };
-                    let shape = (sight.queries.len(), heads.width, range.len());
-                    product(shape, p, value, target, heads.width, 1.0, column > 0);
-                    column += range.len();
-                }
+        .map(|unit| {
+            let (kv, sight) = (unit / sights.len(), &sights[unit % sights.len()]);
+            let query = stack(q, &sight.queries, heads, kv);
+            let p = probabilities(sight, heads, kv, &query, k);
+            let mut out = vec![0.0; query.len()];
+            let mut column = 0;
+            for range in &sight.keys {
+                let value = View::head(v, range, kv, heads.key_value, width);
+                product(
+                    (query.len() / width, width, range.len()),
+                    dense(&p[column..], sight.visible),
+                    value,
+                    &mut out,
+                    width,
+                    1.0,
+                    column > 0,
+                );
+                column += range.len();
             }
-            out
+            (sight, kv, out)
         })
         .collect();
-    interleave(&by_head, tree.len(), heads.width)
+    let mut out = vec![0.0; q.len()];
+    for (sight, kv, rows) in parts {
+        unstack(&rows, &sight.queries, heads, kv, &mut out);
+    }
+    out
+}
+
+/// The arrays of a backward pass; shapes as in [`forward`].
+#[derive(Clone, Copy)]
+struct Arrays<'a> {
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    out: &'a [f32],
+    dout: &'a [f32],
 }
 
 /// Gradients by `q`, `k` and `v`, given the gradient `dout` of [`forward`]'s result `out`.
@@ -209,130 +265,164 @@ pub(crate) fn backward(
     dout: &[f32],
 ) -> [Vec<f32>; 3] {
     let sights = sights(tree);
-    let width = heads.width;
-    let mut by_head: Vec<[Vec<f32>; 3]> = (0..heads.query)
+    let arrays = Arrays { q, k, v, out, dout };
+    let halves = split_evenly(&sights);
+    let parts: Vec<Part> = (0..heads.key_value * PARTS)
         .into_par_iter()
-        .map(|head| {
-            let empty = || vec![0.0; tree.len() * width];
-            let (mut dq, mut dk, mut dv) = (empty(), empty(), empty());
-            for sight in &sights {
-                let (m, visible) = (sight.queries.len(), sight.visible);
-                let p = probabilities(sight, heads, head, q, k);
-                let gradient = View::head(dout, &sight.queries, head, heads.query, width);
-                let query = View::head(q, &sight.queries, head, heads.query, width);
-                let mut ds = vec![0.0; m * visible];
-                let mut column = 0;
-                for range in &sight.keys {
-                    let value = View::head(v, range, heads.group(head), heads.key_value, width);
-                    let shape = (m, range.len(), width);
-                    product(
-                        shape,
-                        gradient,
-                        value.transposed(),
-                        &mut ds[column..],
-                        visible,
-                        1.0,
-                        false,
-                    );
-                    // dV = pᵀ dO, summed over all segments that see the range.
-                    let p = View {
-                        data: &p[column..],
-                        row: visible,
-                        column: 1,
-                    }
-                    .transposed();
-                    let target = &mut dv[range.start * width..range.end * width];
-                    product(
-                        (range.len(), width, m),
-                        p,
-                        gradient,
-                        target,
-                        width,
-                        1.0,
-                        true,
-                    );
-                    column += range.len();
-                }
-                // dS = p ∘ (dP − Σ dO ∘ O), the softmax's own gradient.
-                for row in 0..m {
-                    let at = (sight.queries.start + row) * heads.query * width + head * width;
-                    let dot: f32 = out[at..at + width]
-                        .iter()
-                        .zip(&dout[at..at + width])
-                        .map(|(a, b)| a * b)
-                        .sum();
-                    let span = row * visible..(row + 1) * visible;
-                    for (ds, p) in ds[span.clone()].iter_mut().zip(&p[span]) {
-                        *ds = p * (*ds - dot);
-                    }
-                }
-                let mut column = 0;
-                for range in &sight.keys {
-                    let key = View::head(k, range, heads.group(head), heads.key_value, width);
-                    let ds = View {
-                        data: &ds[column..],
-                        row: visible,
-                        column: 1,
-                    };
-                    let target = &mut dq[sight.queries.start * width..sight.queries.end * width];
-                    product(
-                        (m, width, range.len()),
-                        ds,
-                        key,
-                        target,
-                        width,
-                        heads.scale(),
-                        column > 0,
-                    );
-                    let target = &mut dk[range.start * width..range.end * width];
-                    let shape = (range.len(), width, m);
-                    product(
-                        shape,
-                        ds.transposed(),
-                        query,
-                        target,
-                        width,
-                        heads.scale(),
-                        true,
-                    );
-                    column += range.len();
-                }
-            }
-            [dq, dk, dv]
+        .map(|unit| {
+            Part::compute(
+                halves[unit % PARTS],
+                heads,
+                unit / PARTS,
+                tree.len(),
+                arrays,
+            )
         })
         .collect();
-    let dq: Vec<Vec<f32>> = by_head
-        .iter_mut()
-        .map(|g| std::mem::take(&mut g[0]))
-        .collect();
-    let [dk, dv] = [1, 2].map(|which| {
-        let mut groups: Vec<Vec<f32>> = Vec::with_capacity(heads.key_value);
-        for (head, gradients) in by_head.iter_mut().enumerate() {
-            let part = std::mem::take(&mut gradients[which]);
-            if heads.group(head) == groups.len() {
-                groups.push(part);
-            } else if let Some(sum) = groups.last_mut() {
-                sum.iter_mut().zip(&part).for_each(|(a, b)| *a += b);
+    let mut dq = vec![0.0; q.len()];
+    let mut sums: Vec<[Vec<f32>; 2]> = Vec::with_capacity(heads.key_value);
+    for (unit, part) in parts.into_iter().enumerate() {
+        let (kv, half) = (unit / PARTS, &halves[unit % PARTS]);
+        for (sight, rows) in half.iter().zip(&part.dq) {
+            unstack(rows, &sight.queries, heads, kv, &mut dq);
+        }
+        match sums.get_mut(kv) {
+            None => sums.push([part.dk, part.dv]),
+            Some([dk, dv]) => {
+                dk.iter_mut().zip(&part.dk).for_each(|(a, b)| *a += b);
+                dv.iter_mut().zip(&part.dv).for_each(|(a, b)| *a += b);
             }
         }
-        interleave(&groups, tree.len(), width)
+    }
+    let [dk, dv] = [0, 1].map(|which| {
+        let by_head: Vec<&[f32]> = sums.iter().map(|pair| pair[which].as_slice()).collect();
+        interleave(&by_head, tree.len(), heads.width)
     });
-    [interleave(&dq, tree.len(), width), dk, dv]
+    [dq, dk, dv]
+}
+
+/// The sights in order, cut where half of the scores are passed.
+fn split_evenly(sights: &[Sight]) -> [&[Sight]; PARTS] {
+    let cost = |sight: &Sight| sight.queries.len() * sight.visible;
+    let total: usize = sights.iter().map(cost).sum();
+    let mut sum = 0;
+    let at = sights.iter().position(|sight| {
+        sum += cost(sight);
+        2 * sum >= total
+    });
+    let (first, second) = sights.split_at(at.map_or(0, |at| at + 1));
+    [first, second]
+}
+
+/// Gradients of some sights of one key-value head.
+struct Part {
+    /// Stacked rows of each sight.
+    dq: Vec<Vec<f32>>,
+    /// `[tokens, width]`
+    dk: Vec<f32>,
+    /// `[tokens, width]`
+    dv: Vec<f32>,
+}
+
+impl Part {
+    fn compute(
+        sights: &[Sight],
+        heads: Heads,
+        kv: usize,
+        tokens: usize,
+        arrays: Arrays<'_>,
+    ) -> Self {
+        let width = heads.width;
+        let mut part = Self {
+            dq: Vec::with_capacity(sights.len()),
+            dk: vec![0.0; tokens * width],
+            dv: vec![0.0; tokens * width],
+        };
+        for sight in sights {
+            let dq = part.add(sight, heads, kv, arrays);
+            part.dq.push(dq);
+        }
+        part
+    }
+
+    /// Adds a sight's gradients by keys and values, returns those by its queries.
+    fn add(&mut self, sight: &Sight, heads: Heads, kv: usize, arrays: Arrays<'_>) -> Vec<f32> {
+        let (width, visible) = (heads.width, sight.visible);
+        let stacked = |data| stack(data, &sight.queries, heads, kv);
+        let (query, gradient) = (stacked(arrays.q), stacked(arrays.dout));
+        let rows = query.len() / width;
+        let p = probabilities(sight, heads, kv, &query, arrays.k);
+        let mut ds = vec![0.0; rows * visible];
+        let mut column = 0;
+        for range in &sight.keys {
+            let value = View::head(arrays.v, range, kv, heads.key_value, width);
+            product(
+                (rows, range.len(), width),
+                dense(&gradient, width),
+                value.transposed(),
+                &mut ds[column..],
+                visible,
+                1.0,
+                false,
+            );
+            // dV = pᵀ dO, summed over all blocks that see the range.
+            product(
+                (range.len(), width, rows),
+                dense(&p[column..], visible).transposed(),
+                dense(&gradient, width),
+                &mut self.dv[range.start * width..range.end * width],
+                width,
+                1.0,
+                true,
+            );
+            column += range.len();
+        }
+        // dS = p ∘ (dP − Σ dO ∘ O), the softmax's own gradient.
+        let out = stacked(arrays.out);
+        let results = out.chunks_exact(width).zip(gradient.chunks_exact(width));
+        let scores = ds.chunks_exact_mut(visible).zip(p.chunks_exact(visible));
+        for ((out, gradient), (ds, p)) in results.zip(scores) {
+            let dot: f32 = out.iter().zip(gradient).map(|(a, b)| a * b).sum();
+            for (ds, p) in ds.iter_mut().zip(p) {
+                *ds = p * (*ds - dot);
+            }
+        }
+        let mut dq = vec![0.0; rows * width];
+        let mut column = 0;
+        for range in &sight.keys {
+            let key = View::head(arrays.k, range, kv, heads.key_value, width);
+            let ds = dense(&ds[column..], visible);
+            product(
+                (rows, width, range.len()),
+                ds,
+                key,
+                &mut dq,
+                width,
+                heads.scale(),
+                column > 0,
+            );
+            product(
+                (range.len(), width, rows),
+                ds.transposed(),
+                dense(&query, width),
+                &mut self.dk[range.start * width..range.end * width],
+                width,
+                heads.scale(),
+                true,
+            );
+            column += range.len();
+        }
+        dq
+    }
 }
 
 /// `[heads][tokens, width]` to `[tokens, heads · width]`.
-fn interleave(by_head: &[Vec<f32>], tokens: usize, width: usize) -> Vec<f32> {
-    let row = by_head.len() * width;
-    let mut out = vec![0.0; tokens * row];
-    if row > 0 {
-        out.par_chunks_mut(row)
-            .enumerate()
-            .for_each(|(token, target)| {
-                for (head, values) in by_head.iter().enumerate() {
-                    target[head * width..(head + 1) * width]
-                        .copy_from_slice(&values[token * width..(token + 1) * width]);
-                }
-            });
+fn interleave(by_head: &[&[f32]], tokens: usize, width: usize) -> Vec<f32> {
+    let mut out = Vec::with_capacity(tokens * by_head.len() * width);
+    for token in 0..tokens {
+        for values in by_head {
+            out.extend_from_slice(&values[token * width..(token + 1) * width]);
+        }
     }
     out
 }

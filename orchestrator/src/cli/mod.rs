@@ -3,16 +3,16 @@
 
 mod doctor;
 mod environment;
-mod gate;
 mod eval;
+mod gate;
 mod inspect;
 mod paint;
 mod plan;
 mod progress;
 mod run;
 mod table;
-mod verify_answer;
 mod trajectories;
+mod verify_answer;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ mod limits;
 mod llama;
 mod local;
 mod openai;
-mod stateful;
 mod server;
 mod shapes;
+mod stateful;
 mod world;
