@@ -74,11 +74,16 @@ fn scratch(request: &Request) -> PathBuf {
 
 /// A second domain for the children of a server: they can neither signal nor trace the server,
 /// which stays outside. Nothing where the kernel does not know such domains.
-pub(super) fn children_domain() -> Result<Option<OwnedFd>, Failure> {
+///
+/// Every domain refuses to move files between directories unless a rule of its own allows it, so the
+/// scratch directory is named here once more.
+pub(super) fn children_domain(request: &Request) -> Result<Option<OwnedFd>, Failure> {
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .scope(Scope::from_all(NEWEST))
+        .handle_access(AccessFs::Refer)
+        .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
         .and_then(|rules| rules.create())
+        .and_then(|rules| allow(rules, &[scratch(request)], AccessFs::Refer.into()))
         .at("preparing the children's Landlock domain")?;
     Ok(rules.into())
 }

@@ -110,7 +110,7 @@ pub(super) fn become_python(
         Purpose::Server { modules } => {
             // Not in the scratch directory, which is replaced under it.
             chdir("/").at("leaving the working directory")?;
-            let preparation = Preparation::new(permissions, scratch_keeper)?;
+            let preparation = Preparation::new(request, permissions, scratch_keeper)?;
             Some((preparation.argument(request, modules)?, preparation))
         }
     };

@@ -39,11 +39,12 @@ pub(super) struct Preparation {
 impl Preparation {
     /// Prepares what children need. Call it before the process is confined.
     pub(super) fn new(
+        request: &Request,
         permissions: Permissions,
         scratch_keeper: Option<UnixStream>,
     ) -> Result<Self, Failure> {
         Ok(Preparation {
-            ruleset: landlock::children_domain()?,
+            ruleset: landlock::children_domain(request)?,
             scratch_keeper,
             filter: seccomp::forked(permissions).at("preparing the children's filter")?,
         })

@@ -84,7 +84,7 @@ t.join()", Breaches),
     Attack::new("write to the temporary folder of the machine", "open('/var/tmp/planted-by-a-test', 'w'); os.unlink('/var/tmp/planted-by-a-test'); breach('written')", Breaches),
     // Environment.
     Attack::new("find a secret variable", "breach([v for v in os.environ.values() if v == SECRET])", Breaches),
-    Attack::new("find it behind Python's back", "import ctypes; g = ctypes.CDLL(None).getenv; g.restype = ctypes.c_char_p; breach(g(b'PATH') == SECRET.encode())", Breaches),
+    Attack::new("find it behind Python's back", "import ctypes; g = ctypes.CDLL(None).getenv; g.restype = ctypes.c_char_p; breach(g(b'CARGO_MANIFEST_DIR') == SECRET.encode())", Breaches),
     Attack::new("find it on the stack", "\
 import ctypes
 e = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), 'environ')

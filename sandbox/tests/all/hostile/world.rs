@@ -162,7 +162,8 @@ impl World {
             text(at("socket")),
             format!("{name}-d"),
             victim.id(),
-            std::env::var("PATH").unwrap(),
+            // Cargo gives tests this variable; a wrapper around Python may change others.
+            std::env::var("CARGO_MANIFEST_DIR").unwrap(),
             std::env::var("HOME").unwrap(),
             env!("CARGO_MANIFEST_DIR"),
         );
