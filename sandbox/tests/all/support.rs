@@ -62,13 +62,21 @@ pub(crate) async fn every_start() -> Vec<(TestBox, Start)> {
                 start,
                 ..SandboxOptions::default()
             };
-            match with_options(options, &[]).await {
-                Ok(found) => {
-                    let is_warm = found.sandbox.enforcement().layers.fork_server.enforced;
-                    assert_eq!(is_warm, start == Start::Warm, "{isolation:?}");
-                    boxes.push((found, start));
+            // A server that does not answer in time leaves a cold box; a busy machine gets more tries.
+            for attempt in 1.. {
+                match with_options(options.clone(), &[]).await {
+                    Ok(found) => {
+                        let layer = &found.sandbox.enforcement().layers.fork_server;
+                        if layer.enforced != (start == Start::Warm) {
+                            assert!(attempt < 4, "{isolation:?} {start:?}: {layer:?}");
+                            eprintln!("again, {isolation:?} {start:?}: {layer:?}");
+                            continue;
+                        }
+                        boxes.push((found, start));
+                    }
+                    Err(error) => eprintln!("SKIPPED {isolation:?} {start:?}: {error}"),
                 }
-                Err(error) => eprintln!("SKIPPED {isolation:?} {start:?}: {error}"),
+                break;
             }
         }
     }
