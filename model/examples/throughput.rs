@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let max_new = rest.first().map_or(Ok(64), |v| v.parse())?;
     let max_batch = rest.get(1).map_or(Ok(64), |v| v.parse())?;
     let arithmetic = match rest.get(2).map(String::as_str) {
-        None => Arithmetic::precise(),
+        None => Arithmetic::fastest(),
         Some("f32") => Arithmetic::F32,
         Some("split_bf16") => Arithmetic::SplitBf16,
         Some("bf16") => Arithmetic::Bf16,

@@ -82,12 +82,12 @@ pub(crate) struct BlockTape {
 pub(crate) type Attend<'a> = dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'a;
 
 impl Transformer {
-    /// Build from a checkpoint, computing on the CPU in the fastest precise arithmetic.
+    /// Build from a checkpoint, computing on the CPU in f32.
     ///
     /// # Errors
     /// When a tensor operation fails.
     pub fn new(checkpoint: Checkpoint) -> Result<Self> {
-        Self::with_arithmetic(checkpoint, Arithmetic::precise())
+        Self::with_arithmetic(checkpoint, Arithmetic::F32)
     }
 
     /// Build from a checkpoint; linear layers on the CPU compute in `arithmetic`.

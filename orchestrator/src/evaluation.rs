@@ -5,7 +5,6 @@
 //! that was interrupted goes on under the same command, and asked for again it only shows its result.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use crate::error::RunError;
 use crate::gate::evidence::wilson;
 use crate::observer::Observer;
 use crate::rollouts::Trial;
-use crate::run::registry_path;
+use crate::run::{hold, registry_path};
 use crate::splits::{SplitError, Splits};
 use crate::stop::Stop;
 use crate::store::Store;
@@ -140,16 +139,7 @@ pub async fn evaluate(
         .transpose()?;
     let (tasks_name, tasks) = find_tasks(&loaded, request.tasks.as_deref())?;
     let place = root.join(FOLDER).join(&name);
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RunError::Io { path, source }
-    };
-    std::fs::create_dir_all(&place).map_err(io(&place))?;
-    let lock_path = place.join("lock");
-    let lock = File::create(&lock_path).map_err(io(&lock_path))?;
-    if lock.try_lock().is_err() {
-        return Err(RunError::Busy { directory: place });
-    }
+    let lock = hold(&place).await?;
     let store = Store::open(&place).await?;
     let registry = match Registry::open_read_only(&registry_path(&run)) {
         Ok(registry) => registry,

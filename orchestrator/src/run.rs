@@ -35,6 +35,30 @@ pub fn registry_path(directory: &Path) -> PathBuf {
     directory.join("registry.git")
 }
 
+/// Take a directory, made where it is missing, for this process until the file is dropped or the
+/// process ends, however it ends.
+pub(crate) async fn hold(directory: &Path) -> Result<File, RunError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RunError::Io { path, source }
+    };
+    std::fs::create_dir_all(directory).map_err(io(directory))?;
+    let path = directory.join("lock");
+    let lock = File::create(&path).map_err(io(&path))?;
+    // `status` looks at the lock for a moment; whoever works there holds it for good.
+    let mut attempts = 0;
+    while lock.try_lock().is_err() {
+        attempts += 1;
+        if attempts == 10 {
+            return Err(RunError::Busy {
+                directory: directory.to_owned(),
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(lock)
+}
+
 /// Start a run below `root`, or go on with it.
 ///
 /// # Errors
@@ -50,23 +74,7 @@ pub async fn run(
     let starting = read_harness(&loaded)?;
     let name = run_name(&loaded.config.run);
     let directory = root.join(&name);
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RunError::Io { path, source }
-    };
-    std::fs::create_dir_all(&directory).map_err(io(&directory))?;
-    let lock_path = directory.join("lock");
-    // Held until the process ends, however it ends.
-    let lock = File::create(&lock_path).map_err(io(&lock_path))?;
-    // `status` looks at the lock for a moment; a run holds it for good.
-    let mut attempts = 0;
-    while lock.try_lock().is_err() {
-        attempts += 1;
-        if attempts == 10 {
-            return Err(RunError::Busy { directory });
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let lock = hold(&directory).await?;
     let store = Store::open(&directory).await?;
     register(&store, &loaded, &splits, &name, &directory).await?;
     if store

@@ -53,7 +53,7 @@ fn main() -> Result<(), Failure> {
         .ok_or("no chat template")?;
     let template = ChatTemplate::new(template.to_string()?)?;
     let arithmetic = match option("--arithmetic") {
-        None => Arithmetic::precise(),
+        None => Arithmetic::fastest(),
         Some("f32") => Arithmetic::F32,
         Some("split_bf16") => Arithmetic::SplitBf16,
         Some("bf16") => Arithmetic::Bf16,

@@ -23,15 +23,6 @@ impl Arithmetic {
         self == Self::F32 || tile_gemm::is_available()
     }
 
-    /// The fastest that keeps at least 16 significant bits of every operand.
-    pub fn precise() -> Self {
-        if Self::SplitBf16.is_available() {
-            Self::SplitBf16
-        } else {
-            Self::F32
-        }
-    }
-
     /// The fastest this machine has.
     pub fn fastest() -> Self {
         if Self::Bf16.is_available() {
@@ -272,6 +263,8 @@ mod tests {
                 (64, 96, 64),
                 (97, 100, 65),
                 (200, 31, 16),
+                // Several bands of rows and groups of panels.
+                (150, 300, 70),
             ] {
                 let (a, w) = (values(m * k, 1), values(n * k, 2));
                 let packed = Packed::new(&w, n, k, arithmetic);

@@ -8,4 +8,5 @@ pub(crate) mod paged_attention;
 pub(crate) mod rows;
 pub(crate) mod simd;
 mod tile_gemm;
+mod tile_unit;
 pub(crate) mod tree_attention;

@@ -6,7 +6,6 @@ mod resume;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
-use model::kernels::gemm::Arithmetic;
 use model::transformer::Transformer;
 use model::weights::{Checkpoint, load_safetensors};
 use trainer::Row;
@@ -17,8 +16,7 @@ fn golden() -> PathBuf {
 
 fn model() -> Transformer {
     let files = Checkpoint::load(&golden(), DType::F32, &Device::Cpu).expect("golden model");
-    // PyTorch's figures are f32's.
-    Transformer::with_arithmetic(files, Arithmetic::F32).expect("model")
+    Transformer::new(files).expect("model")
 }
 
 /// The golden batch as training rows.
