@@ -96,6 +96,8 @@ impl Run<'_> {
             self.record
                 .fired(hook, "the value of the last expression was printed");
         }
+        execution.stdout = tools::without_addresses(execution.stdout);
+        execution.stderr = tools::without_addresses(execution.stderr);
         let mut error = tools::error_line(&execution, &policy);
         if is_state_lost {
             error = tools::with_lost_state(&error);

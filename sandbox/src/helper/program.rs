@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::personality::{self, Persona};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{
@@ -130,6 +131,7 @@ pub(super) fn become_python(
         None => None,
     };
     let invocation = Invocation::new(request, argument).at("preparing the command line")?;
+    fix_addresses();
 
     prctl::set_no_new_privs().at("giving up new privileges")?;
     let no_new_privs = prctl::get_no_new_privs().at("giving up new privileges")?;
@@ -158,6 +160,14 @@ pub(super) fn become_python(
         &invocation.environment,
     ) {
         Err(error) => Err(error).at("executing the interpreter"),
+    }
+}
+
+/// Asks for the same addresses in every interpreter: what hashes by address is in the same order
+/// when a run is repeated. Some containers deny it, and then a repeated run may differ there.
+fn fix_addresses() {
+    if let Ok(persona) = personality::get() {
+        let _ = personality::set(persona | Persona::ADDR_NO_RANDOMIZE);
     }
 }
 

@@ -7,13 +7,14 @@ def _start():
     import sys
 
     _prepare(sys.argv[2:])
-    run = _run
+    run, seed = _run, _seed
     namespace = sys.modules["__main__"].__dict__
-    for name in ("_start", "_prepare", "_run"):
+    for name in ("_start", "_prepare", "_run", "_seed"):
         del namespace[name]
     namespace["__file__"] = "main.py"
     with open("main.py", "rb") as file:
         source = file.read()
+    seed(source)
     if not run(source, "main.py", namespace):
         sys.exit(1)
 

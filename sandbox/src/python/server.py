@@ -170,12 +170,9 @@ class _Child:
         server.control.detach()
         os.closerange(3, CHANNEL)
         os.chdir(server.scratch)
-        # Otherwise every program would draw the same numbers. `random` sees to itself.
-        for name, state in (("numpy.random", None), ("sympy.core.random", "rng")):
-            module = sys.modules.get(name)
-            if module is not None:
-                (getattr(module, state) if state else module).seed()
         self.source = self.receive()
+        if self.source is not None:
+            _seed(self.source)
         sys.modules["__main__"] = self.main_module
         self.main_module.__builtins__ = builtins
         if not request["keeps_state"]:
