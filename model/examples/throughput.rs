@@ -10,13 +10,14 @@ use std::time::Instant;
 
 use candle_core::{DType, Device};
 use model::chat_template::ChatTemplate;
-use model::decode::{Engine, EngineOptions, GenerationRequest, Sampling};
+use model::decode::{Controls, Engine, EngineOptions, GenerationRequest, Sampling};
 use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
 use model::weights::Checkpoint;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    model::memory::keep_freed();
     let arguments: Vec<String> = std::env::args().collect();
     let [_, weights, requests, rest @ ..] = arguments.as_slice() else {
         return Err(
@@ -65,13 +66,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 max_new,
                 sampling: Sampling {
                     temperature: 0.7,
-                    top_p: 1.0,
-                    top_k: 0,
+                    ..Sampling::GREEDY
                 },
                 seed: count as u64,
                 stop_tokens: Vec::new(),
                 stop_strings: Vec::new(),
             },
+            Controls::default(),
             move |result| {
                 let _ = sender.send(result);
             },

@@ -3,7 +3,8 @@
 //! - [`weights`] and [`config`] read Hugging Face directories and GGUF files, [`adapter`] PEFT's.
 //! - [`transformer`] is the Llama/Qwen2/Qwen3 decoder, forward and backward, over [`tree`]s of
 //!   tokens that share prefixes.
-//! - [`decode`] is the engine: continuous batching over a prefix tree of key-value blocks.
+//! - [`decode`] is the engine: continuous batching over a prefix tree of key-value blocks; [`grammar`]
+//!   restricts what it says.
 //! - [`tokenizer`] and [`chat_template`] turn conversations into tokens and back.
 //!
 //! On the CPU the arithmetic is that of [`kernels`], whose results do not depend on what is
@@ -13,8 +14,10 @@ pub mod adapter;
 pub mod chat_template;
 pub mod config;
 pub mod decode;
+pub mod grammar;
 pub mod kernels;
 pub mod linear;
+pub mod memory;
 mod ops;
 pub mod tokenizer;
 pub mod transformer;

@@ -295,15 +295,54 @@ impl Lora {
     /// gradients by its result and (scale included) by `low`.
     pub(crate) fn gradient(
         &self,
-        x: &Tensor,
+        x: &Columns<'_>,
         low: &Tensor,
         dy: &Tensor,
         dlow: &Tensor,
     ) -> Result<LoraGradient> {
-        let (x, dy) = (x.to_dtype(low.dtype())?, dy.to_dtype(low.dtype())?);
+        let dy = dy.to_dtype(low.dtype())?;
+        let dy = Columns::new(&dy, x.arithmetic)?;
         Ok(LoraGradient {
-            a: dlow.t()?.matmul(&x)?,
-            b: (dy.t()?.matmul(low)? * self.scale)?,
+            a: x.outer_product(dlow)?,
+            // Few rows against wide columns is the fast way round.
+            b: (dy.outer_product(low)?.t()?.contiguous()? * self.scale)?,
         })
+    }
+}
+
+/// The columns of `x[rows, features]`, made ready once for every product `aᵀ · x`: the gradients
+/// of all layers that read `x`.
+pub(crate) struct Columns<'a> {
+    tensor: &'a Tensor,
+    /// On the CPU: stored for products.
+    packed: Option<Packed>,
+    arithmetic: Arithmetic,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Result<Self> {
+        let packed = if tensor.device().is_cpu() {
+            let (k, n) = tensor.dims2()?;
+            Some(Packed::new_transposed(&floats(tensor)?, n, k, arithmetic))
+        } else {
+            None
+        };
+        Ok(Self {
+            tensor,
+            packed,
+            arithmetic,
+        })
+    }
+
+    /// `aᵀ · x`, `[a's features, x's features]`, of `a[rows, features]`.
+    pub(crate) fn outer_product(&self, a: &Tensor) -> Result<Tensor> {
+        match &self.packed {
+            Some(packed) => {
+                let (k, m) = a.dims2()?;
+                let rows = Rows::new_transposed(&floats(a)?, m, k, self.arithmetic);
+                product(&[(&rows, packed)])
+            }
+            None => a.t()?.matmul(&self.tensor.to_dtype(a.dtype())?),
+        }
     }
 }

@@ -8,6 +8,8 @@ use model::transformer::Gradients;
 use model::weights::TensorMap;
 use serde::{Deserialize, Serialize};
 
+use crate::adamw_kernel::{Moment, Step, sum_of_squares};
+
 /// Constants of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdamWOptions {
@@ -57,14 +59,14 @@ impl Schedule {
 }
 
 /// Optimizer state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct AdamW {
     options: AdamWOptions,
     /// Steps taken.
     pub step: usize,
-    /// First moments, by parameter.
+    /// First moments, by parameter; changed in place.
     pub first: TensorMap,
-    /// Second moments, by parameter.
+    /// Second moments, by parameter; changed in place.
     pub second: TensorMap,
 }
 
@@ -129,7 +131,24 @@ impl AdamW {
             ) else {
                 candle_core::bail!("no gradient or state for {name}");
             };
-            let gradient = gradient.to_dtype(DType::F32)?;
+            let gradient = gradient.to_dtype(DType::F32)?.contiguous()?;
+            if gradient.device().is_cpu() {
+                for (moment, keep, of_squares) in [(&*first, beta1, false), (&*second, beta2, true)]
+                {
+                    moment.inplace_op2(&gradient, &Moment { keep, of_squares })?;
+                }
+                let step = Step {
+                    decay: 1.0 - rate * weight_decay,
+                    rate: rate / correct1,
+                    correction: correct2,
+                    eps,
+                };
+                // A new tensor: whoever else holds the old parameter keeps what it holds.
+                *parameter = parameter
+                    .contiguous()?
+                    .apply_op3_no_bwd(first, second, &step)?;
+                continue;
+            }
             *first = ((&*first * beta1)? + (&gradient * (1.0 - beta1))?)?;
             *second = ((&*second * beta2)? + (gradient.sqr()? * (1.0 - beta2))?)?;
             let scale = ((&*second / correct2)?.sqrt()? + eps)?;
@@ -147,8 +166,7 @@ impl AdamW {
 pub fn global_norm(gradients: &Gradients) -> Result<f64> {
     let mut sum = 0.0;
     for gradient in gradients.values() {
-        let squares = gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?;
-        sum += f64::from(squares.to_scalar::<f32>()?);
+        sum += sum_of_squares(gradient)?;
     }
     Ok(sum.sqrt())
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use super::pool::{BlockId, BlockPool};
-use super::sampler::{Sampled, Sampler, Sampling};
+use super::request::{Controls, Finish, Generation, GenerationRequest, Piece};
+use super::sampler::{Sampled, Sampler, logprob};
 use super::step::{Chunk, KeyValueCache, run};
 use crate::adapter::Adapter;
 use crate::kernels::paged_attention::BLOCK;
@@ -59,6 +60,15 @@ pub enum EngineError {
         /// What the system said.
         reason: String,
     },
+    /// The request's constraint leaves nothing to generate.
+    #[error("the reply's constraint can't be followed: {reason}")]
+    Constraint {
+        /// What the constraint said.
+        reason: String,
+    },
+    /// The request was given up.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The engine was dropped.
     #[error("the engine has stopped")]
     Stopped,
@@ -88,49 +98,6 @@ impl Default for EngineOptions {
     }
 }
 
-/// What to generate.
-#[derive(Clone, Debug)]
-pub struct GenerationRequest {
-    /// Prompt tokens.
-    pub prompt: Vec<u32>,
-    /// Most tokens to generate.
-    pub max_new: usize,
-    /// How to choose tokens.
-    pub sampling: Sampling,
-    /// Seed of this request's own randomness.
-    pub seed: u64,
-    /// Tokens that end the reply (and belong to it).
-    pub stop_tokens: Vec<u32>,
-    /// Texts that end the reply.
-    pub stop_strings: Vec<String>,
-}
-
-/// Why a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// A stop token.
-    StopToken,
-    /// A stop string.
-    StopString,
-    /// `max_new` tokens.
-    Length,
-}
-
-/// A finished reply.
-#[derive(Clone, Debug)]
-pub struct Generation {
-    /// Generated tokens, a stop token included.
-    pub tokens: Vec<u32>,
-    /// Log-probability of each at temperature 1.
-    pub logprobs: Vec<f32>,
-    /// Why it ended.
-    pub finish: Finish,
-    /// The text without special tokens, up to the stop string.
-    pub text: String,
-    /// Prompt tokens that did not have to be computed.
-    pub cached_tokens: usize,
-}
-
 /// Counters since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -153,7 +120,7 @@ struct Counters {
 }
 
 type Reply = Box<dyn FnOnce(Result<Generation, EngineError>) + Send>;
-type Job = (GenerationRequest, Reply);
+type Job = (GenerationRequest, Controls, Reply);
 
 /// A model being decoded.
 #[derive(Debug)]
@@ -222,10 +189,16 @@ impl Engine {
         self.context
     }
 
+    /// Number of logits.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
     /// Queue a request; `reply` is called once, on the engine's thread.
     pub fn submit(
         &self,
         request: GenerationRequest,
+        controls: Controls,
         reply: impl FnOnce(Result<Generation, EngineError>) + Send + 'static,
     ) {
         let (prompt, max_new) = (request.prompt.len(), request.max_new);
@@ -253,8 +226,8 @@ impl Engine {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*jobs {
             Some(jobs) => {
-                if let Err(lost) = jobs.send((request, Box::new(reply))) {
-                    (lost.0.1)(Err(EngineError::Stopped));
+                if let Err(lost) = jobs.send((request, controls, Box::new(reply))) {
+                    (lost.0.2)(Err(EngineError::Stopped));
                 }
             }
             None => reply(Err(EngineError::Stopped)),
@@ -267,7 +240,7 @@ impl Engine {
     /// When the request can't be served.
     pub fn generate(&self, request: GenerationRequest) -> Result<Generation, EngineError> {
         let (sender, receiver) = channel();
-        self.submit(request, move |result| {
+        self.submit(request, Controls::default(), move |result| {
             // The receiver waits below; it can't be gone.
             let _ = sender.send(result);
         });
@@ -301,6 +274,7 @@ impl Drop for Engine {
 /// A request with blocks.
 struct Active {
     request: GenerationRequest,
+    controls: Controls,
     reply: Reply,
     sampler: Sampler,
     stream: TokenStream,
@@ -313,6 +287,8 @@ struct Active {
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
     text: String,
+    /// Bytes of the text that were given to `on_piece`.
+    told: usize,
 }
 
 struct Worker {
@@ -351,9 +327,12 @@ impl Worker {
                     }
                 }
             }
+            self.drop_cancelled();
             self.admit();
             let start = Instant::now();
-            if let Err(error) = self.step() {
+            // Inside the pool, where a product's work starts at once; from outside, each of a step's
+            // hundreds of products would be handed over and waited for.
+            if let Err(error) = rayon::scope(|_| self.step()) {
                 let error = EngineError::Compute {
                     reason: error.to_string(),
                 };
@@ -368,16 +347,34 @@ impl Worker {
         }
     }
 
+    /// Let go of requests that nobody waits for.
+    fn drop_cancelled(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for job in waiting {
+            if job.1.cancel.is_cancelled() {
+                (job.2)(Err(EngineError::Cancelled));
+            } else {
+                self.waiting.push_back(job);
+            }
+        }
+        for index in (0..self.active.len()).rev() {
+            if self.active[index].controls.cancel.is_cancelled() {
+                let active = self.active.remove(index);
+                self.abandon(active, EngineError::Cancelled);
+            }
+        }
+    }
+
     /// Move waiting requests into the batch while there is room, in order of arrival.
     fn admit(&mut self) {
         while self.active.len() < self.options.max_batch {
-            let Some((request, _)) = self.waiting.front() else {
+            let Some((request, ..)) = self.waiting.front() else {
                 return;
             };
             let Some(admission) = self.pool.admit(&request.prompt, request.max_new) else {
                 return;
             };
-            let Some((request, reply)) = self.waiting.pop_front() else {
+            let Some((request, controls, reply)) = self.waiting.pop_front() else {
                 return;
             };
             let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
@@ -397,7 +394,9 @@ impl Worker {
                 tokens: request.prompt.clone(),
                 logprobs: Vec::new(),
                 text: String::new(),
+                told: 0,
                 request,
+                controls,
                 reply,
             });
         }
@@ -482,32 +481,47 @@ impl Worker {
             scheduled
                 .iter()
                 .for_each(|index| is_scheduled[*index] = true);
-            let samplers: Vec<&mut Sampler> = self
+            let choosing: Vec<&mut Active> = self
                 .active
                 .iter_mut()
                 .zip(&is_scheduled)
                 .filter(|(_, scheduled)| **scheduled)
-                .map(|(active, _)| &mut active.sampler)
+                .map(|(active, _)| active)
                 .collect();
-            let sampled: Vec<Sampled> = samplers
+            let sampled: Vec<Result<Sampled, String>> = choosing
                 .into_par_iter()
                 .zip(rows.par_chunks_exact(vocabulary))
-                .map(|(sampler, row)| sampler.sample(row))
+                .map(|(active, row)| active.choose(row))
                 .collect();
             let count = u64::try_from(sampled.len()).unwrap_or(u64::MAX);
             self.counters.generated.fetch_add(count, Ordering::Relaxed);
             // From the back, so that removing a finished request leaves earlier indices valid.
             for (index, sampled) in scheduled.iter().zip(sampled).rev() {
-                if let Some(finish) = self.active[*index].accept(sampled, &self.tokenizer) {
-                    let active = self.active.remove(*index);
-                    self.retire(active, finish);
+                match sampled {
+                    Ok(sampled) => {
+                        if let Some(finish) = self.active[*index].accept(sampled, &self.tokenizer) {
+                            let active = self.active.remove(*index);
+                            self.retire(active, finish);
+                        }
+                    }
+                    Err(reason) => {
+                        let active = self.active.remove(*index);
+                        self.abandon(active, EngineError::Constraint { reason });
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn retire(&mut self, active: Active, finish: Finish) {
+    /// End a request without a reply.
+    fn abandon(&mut self, active: Active, error: EngineError) {
+        self.keep(&active);
+        (active.reply)(Err(error));
+    }
+
+    /// Give a request's blocks back; what is computed stays for others.
+    fn keep(&mut self, active: &Active) {
         // Keys and values exist for every token but the last.
         for (index, chunk) in active.tokens[..active.computed]
             .chunks_exact(BLOCK)
@@ -520,6 +534,10 @@ impl Worker {
             }
         }
         self.pool.release(&active.blocks, active.reserved);
+    }
+
+    fn retire(&mut self, active: Active, finish: Finish) {
+        self.keep(&active);
         let mut text = active.text;
         if finish != Finish::StopString {
             text.push_str(&active.stream.finish());
@@ -535,15 +553,51 @@ impl Worker {
 }
 
 impl Active {
+    /// Choose the next token from a row of logits.
+    fn choose(&mut self, logits: &[f32]) -> Result<Sampled, String> {
+        let Some(constraint) = &mut self.controls.constraint else {
+            return Ok(self.sampler.sample(logits));
+        };
+        let mut allowed = logits.to_vec();
+        constraint.restrict(&mut allowed)?;
+        let sampled = self.sampler.sample(&allowed);
+        constraint.accept(sampled.token)?;
+        Ok(Sampled {
+            logprob: logprob(logits, sampled.token),
+            ..sampled
+        })
+    }
+
     /// Take the next token; says whether the reply ends with it.
     fn accept(&mut self, sampled: Sampled, tokenizer: &Tokenizer) -> Option<Finish> {
         self.tokens.push(sampled.token);
         self.logprobs.push(sampled.logprob);
-        if self.request.stop_tokens.contains(&sampled.token) {
-            return Some(Finish::StopToken);
+        let finish = if self.request.stop_tokens.contains(&sampled.token) {
+            Some(Finish::StopToken)
+        } else {
+            self.extend(sampled.token, tokenizer)
+        };
+        if let Some(on_piece) = &mut self.controls.on_piece {
+            let certain = match finish {
+                Some(_) => self.text.len(),
+                None => self.text.len() - held_back(&self.text, &self.request.stop_strings),
+            };
+            // A stop string may take back text, but never what was certain.
+            let text = self.text[self.told..certain.max(self.told)].to_owned();
+            self.told += text.len();
+            on_piece(Piece {
+                token: sampled.token,
+                logprob: sampled.logprob,
+                text,
+            });
         }
+        finish
+    }
+
+    /// Add a token's text.
+    fn extend(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<Finish> {
         let before = self.text.len();
-        let piece = self.stream.push(tokenizer, sampled.token);
+        let piece = self.stream.push(tokenizer, token);
         self.text.push_str(&piece);
         // A stop string may begin in an earlier token.
         let longest = self
@@ -566,5 +620,38 @@ impl Active {
             return Some(Finish::StopString);
         }
         (self.logprobs.len() >= self.request.max_new).then_some(Finish::Length)
+    }
+}
+
+/// Bytes at the end of `text` that may be the beginning of a stop string.
+fn held_back(text: &str, stops: &[String]) -> usize {
+    let longest = |stop: &String| {
+        let most = text.len().min(stop.len().saturating_sub(1));
+        (1..=most)
+            .rev()
+            .find(|length| {
+                stop.is_char_boundary(*length)
+                    && text.as_bytes().ends_with(&stop.as_bytes()[..*length])
+            })
+            .unwrap_or(0)
+    };
+    stops.iter().map(longest).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_stop_string_is_held_back() {
+        let stops = ["```output".to_owned(), "\nQ:".to_owned(), String::new()];
+        let check = |text: &str, held: usize| assert_eq!(held_back(text, &stops), held, "{text}");
+        check("print(1)", 0);
+        check("print(1)`", 1);
+        check("```out", 6);
+        check("a\n", 1);
+        check("", 0);
+        let stops = ["éa".to_owned()];
+        assert_eq!(held_back("oé", &stops), 2);
     }
 }

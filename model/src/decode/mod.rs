@@ -6,10 +6,12 @@
 
 mod engine;
 mod pool;
+mod request;
 mod sampler;
 mod step;
 
-pub use engine::{
-    Engine, EngineError, EngineOptions, EngineStats, Finish, Generation, GenerationRequest,
+pub use engine::{Engine, EngineError, EngineOptions, EngineStats};
+pub use request::{
+    Cancel, CancelGuard, Constraint, Controls, Finish, Generation, GenerationRequest, Piece,
 };
 pub use sampler::{Sampled, Sampling};

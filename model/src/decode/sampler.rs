@@ -14,6 +14,18 @@ pub struct Sampling {
     pub top_p: f32,
     /// Keep this many of the most likely tokens; 0 keeps all.
     pub top_k: u32,
+    /// Keep tokens at least this fraction as likely as the most likely one; 0 keeps all.
+    pub min_p: f32,
+}
+
+impl Sampling {
+    /// Always the most likely token.
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+    };
 }
 
 /// A chosen token.
@@ -23,6 +35,12 @@ pub struct Sampled {
     pub token: u32,
     /// Its log-probability under the model at temperature 1.
     pub logprob: f32,
+}
+
+/// Log-probability of a token under these logits, at temperature 1.
+pub(crate) fn logprob(logits: &[f32], token: u32) -> f32 {
+    let (max, sum) = max_and_exp_sum(logits, 1.0);
+    logits[token as usize] - max - sum.ln()
 }
 
 /// A request's own source of randomness: one draw a token, whatever else is in the batch.
@@ -46,17 +64,20 @@ impl Sampler {
             temperature,
             top_p,
             top_k,
+            min_p,
         } = self.sampling;
         let (max, sum) = max_and_exp_sum(logits, 1.0);
         let index = if temperature <= 0.0 {
             logits.iter().position(|v| *v == max).unwrap_or(0)
-        } else if top_p >= 1.0 && top_k == 0 {
+        } else if top_p >= 1.0 && top_k == 0 && min_p <= 0.0 {
             let (_, total) = max_and_exp_sum(logits, 1.0 / temperature);
             let mut left = self.random.random::<f32>() * total;
             let mut chosen = None;
             for (index, logit) in logits.iter().enumerate() {
-                left -= ((logit - max) / temperature).exp();
-                if left <= 0.0 {
+                let weight = ((logit - max) / temperature).exp();
+                left -= weight;
+                // A token that must not come has no weight.
+                if left <= 0.0 && weight > 0.0 {
                     chosen = Some(index);
                     break;
                 }
@@ -77,11 +98,14 @@ impl Sampler {
             temperature,
             top_p,
             top_k,
+            min_p,
         } = self.sampling;
         let mut candidates: Vec<(usize, f32)> = logits
             .iter()
             .enumerate()
             .map(|(index, logit)| (index, ((logit - max) / temperature).exp()))
+            // The most likely token's weight is 1.
+            .filter(|(_, weight)| *weight >= min_p)
             .collect();
         // Ties by id, so that the order never depends on the sort.
         candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -101,7 +125,7 @@ impl Sampler {
         let mut left = self.random.random::<f32>() * kept;
         for (index, weight) in &candidates[..count] {
             left -= weight;
-            if left <= 0.0 {
+            if left <= 0.0 && *weight > 0.0 {
                 return *index;
             }
         }
@@ -128,8 +152,7 @@ mod tests {
         for temperature in [0.5, 1.0, 2.0] {
             let sampling = Sampling {
                 temperature,
-                top_p: 1.0,
-                top_k: 0,
+                ..Sampling::GREEDY
             };
             let weights: Vec<f32> = logits.iter().map(|l| (l / temperature).exp()).collect();
             let total: f32 = weights.iter().sum();
@@ -148,8 +171,8 @@ mod tests {
         let seen = frequencies(
             Sampling {
                 temperature: 1.0,
-                top_p: 1.0,
                 top_k: 2,
+                ..Sampling::GREEDY
             },
             &logits,
             2_000,
@@ -159,25 +182,28 @@ mod tests {
             Sampling {
                 temperature: 1.0,
                 top_p: 0.5,
-                top_k: 0,
+                ..Sampling::GREEDY
             },
             &logits,
             500,
         );
         assert_eq!(seen[1], 1.0);
+        let seen = frequencies(
+            Sampling {
+                temperature: 1.0,
+                min_p: 0.3,
+                ..Sampling::GREEDY
+            },
+            &logits,
+            2_000,
+        );
+        assert_eq!((seen[0], seen[3]), (0.0, 0.0));
+        assert!(seen[2] > 0.2, "e^-1 of the most likely is above 0.3");
     }
 
     #[test]
     fn temperature_zero_takes_the_first_maximum_and_reports_its_log_probability() {
-        let sampled = Sampler::new(
-            Sampling {
-                temperature: 0.0,
-                top_p: 1.0,
-                top_k: 0,
-            },
-            0,
-        )
-        .sample(&[1.0, 2.0, 2.0]);
+        let sampled = Sampler::new(Sampling::GREEDY, 0).sample(&[1.0, 2.0, 2.0]);
         assert_eq!(sampled.token, 1);
         let expected = (2.0f32.exp() / (1.0f32.exp() + 2.0 * 2.0f32.exp())).ln();
         assert!((sampled.logprob - expected).abs() < 1e-5);

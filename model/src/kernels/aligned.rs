@@ -3,50 +3,42 @@
 //! A 64-byte load that is not aligned touches two lines, which halves the speed of every kernel
 //! that streams from the second-level cache.
 
-#![expect(unsafe_code, reason = "viewing cache lines as floats")]
-
 use std::ops::{Deref, DerefMut};
 
 /// Floats of one cache line.
 const LINE: usize = 16;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; LINE]);
-
 /// A fixed number of floats, zero at first, aligned to 64 bytes.
-#[derive(Clone)]
+///
+/// Zeros come from the system, which hands out pages only when they are written: a large key-value
+/// pool takes the memory it uses, not the memory it may use. Asking the allocator for an aligned
+/// array would not do that: aligned memory is cleared by writing to it.
 pub(crate) struct AlignedFloats {
-    lines: Vec<Line>,
+    storage: Vec<f32>,
+    start: usize,
     length: usize,
 }
 
 impl AlignedFloats {
     pub(crate) fn zeros(length: usize) -> Self {
+        let storage = vec![0.0f32; length + LINE];
+        let start = storage
+            .as_ptr()
+            .align_offset(LINE * size_of::<f32>())
+            .min(LINE);
         Self {
-            lines: zeroed(length.div_ceil(LINE)),
+            storage,
+            start,
             length,
         }
     }
 }
 
-/// Zero lines straight from the system, which hands out pages only when they are written: a large
-/// key-value pool takes the memory it uses, not the memory it may use.
-fn zeroed(count: usize) -> Vec<Line> {
-    let Ok(layout) = std::alloc::Layout::array::<Line>(count) else {
-        return vec![Line([0.0; LINE]); count];
-    };
-    if layout.size() == 0 {
-        return Vec::new();
-    }
-    // SAFETY: the layout is not empty and is that of a vector of `count` lines; all-zero bytes are
-    // zero floats.
-    unsafe {
-        let pointer = std::alloc::alloc_zeroed(layout);
-        if pointer.is_null() {
-            std::alloc::handle_alloc_error(layout);
-        }
-        Vec::from_raw_parts(pointer.cast(), count, count)
+impl Clone for AlignedFloats {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.length);
+        copy.copy_from_slice(self);
+        copy
     }
 }
 
@@ -59,14 +51,47 @@ impl std::fmt::Debug for AlignedFloats {
 impl Deref for AlignedFloats {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        // SAFETY: a line is sixteen floats without padding, and `length` floats fit the lines.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.length) }
+        &self.storage[self.start..self.start + self.length]
     }
 }
 
 impl DerefMut for AlignedFloats {
     fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as for `deref`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.length) }
+        &mut self.storage[self.start..self.start + self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_and_their_copies_are_aligned_and_as_long_as_asked() {
+        for length in [0, 1, 15, 16, 1000] {
+            let mut floats = AlignedFloats::zeros(length);
+            floats.iter_mut().for_each(|value| *value = 2.0);
+            for array in [floats.clone(), floats] {
+                assert_eq!(array.len(), length);
+                assert!(array.iter().all(|value| *value == 2.0));
+                assert_eq!(array.as_ptr() as usize % 64, 0);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_not_used_takes_no_memory() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
+            text.split(' ')
+                .nth(1)
+                .and_then(|pages| pages.parse::<usize>().ok())
+                .expect("pages")
+                * 4096
+        };
+        let before = resident();
+        let pool = AlignedFloats::zeros(1 << 28);
+        let taken = resident().saturating_sub(before);
+        assert!(taken < pool.len(), "{taken} bytes of a gibibyte");
     }
 }

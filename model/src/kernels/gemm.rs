@@ -79,6 +79,25 @@ impl Rows {
         }
     }
 
+    /// Take the `m` columns of row-major `a[k, m]`.
+    ///
+    /// # Panics
+    /// If `a` does not have `m * k` elements.
+    pub fn new_transposed(a: &[f32], m: usize, k: usize, arithmetic: Arithmetic) -> Self {
+        assert_eq!(a.len(), m * k, "input of {k} × {m}");
+        let parts = arithmetic.parts();
+        let form = match arithmetic {
+            Arithmetic::F32 => RowsForm::Lanes(lane_gemm::Tiles::new_transposed(a, m, k)),
+            _ => RowsForm::Tiles(tile_gemm::Tiles::inputs_transposed(a, m, k, parts)),
+        };
+        Self {
+            form,
+            arithmetic,
+            m,
+            k,
+        }
+    }
+
     /// Number of rows.
     pub fn count(&self) -> usize {
         self.m
@@ -124,11 +143,17 @@ impl Packed {
     /// If `weight.len() != n * k`.
     pub fn new_transposed(weight: &[f32], n: usize, k: usize, arithmetic: Arithmetic) -> Self {
         assert_eq!(weight.len(), n * k, "weight of {k} × {n}");
-        Self::pack(n, k, arithmetic, |row, out| {
-            for (column, out) in out.iter_mut().enumerate() {
-                *out = weight[column * n + row];
-            }
-        })
+        let parts = arithmetic.parts();
+        let form = match arithmetic {
+            Arithmetic::F32 => PackedForm::Lanes(lane_gemm::Panels::new_transposed(weight, n, k)),
+            _ => PackedForm::Tiles(tile_gemm::Tiles::weights_transposed(weight, n, k, parts)),
+        };
+        Self {
+            form,
+            arithmetic,
+            n,
+            k,
+        }
     }
 
     fn pack(
@@ -265,6 +290,8 @@ mod tests {
                 (200, 31, 16),
                 // Several bands of rows and groups of panels.
                 (150, 300, 70),
+                // Several parts of k.
+                (30, 45, 600),
             ] {
                 let (a, w) = (values(m * k, 1), values(n * k, 2));
                 let packed = Packed::new(&w, n, k, arithmetic);
@@ -273,6 +300,11 @@ mod tests {
                 let mut out = vec![1.0; m * n];
                 sum_of_products(&[(&rows, &packed), (&rows, &packed)], &mut out, true);
                 let fresh = packed.matmul(&a, m);
+                let columns: Vec<f32> = (0..m * k).map(|i| a[(i % m) * k + i / m]).collect();
+                let mut turned = vec![0.0; m * n];
+                let rows = Rows::new_transposed(&columns, m, k, arithmetic);
+                sum_of_products(&[(&rows, &packed)], &mut turned, false);
+                assert_eq!(fresh, turned, "{arithmetic:?} {m} {n} {k}");
                 let bound = tolerance(arithmetic) * k as f64 + 1e-6;
                 for row in 0..m {
                     for column in 0..n {
@@ -304,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_depend_on_its_batch() {
-        let (m, n, k) = (50, 70, 96);
+        let (m, n, k) = (50, 70, 600);
         let (a, w) = (values(m * k, 3), values(n * k, 4));
         for arithmetic in available() {
             let packed = Packed::new(&w, n, k, arithmetic);

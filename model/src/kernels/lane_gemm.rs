@@ -9,16 +9,22 @@
     reason = "SIMD kernel with raw tiles; disjoint output tiles across threads"
 )]
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::aligned::AlignedFloats;
-use super::simd::{Lanes, dispatch};
+use super::simd::{LANES, Lanes, dispatch};
 
 /// Output columns of one panel: two vectors of sixteen.
 const PANEL: usize = 32;
-/// Tiles whose inputs should stay in the second-level cache while panels stream past.
-const BLOCK_TILES: usize = 8;
-/// Panels of one unit of parallel work.
+/// Rows whose inputs should stay in the second-level cache while panels stream past.
+const BLOCK_ROWS: usize = 96;
+/// Positions of k computed at a time: that much of a panel stays in the first-level cache while the
+/// tiles of a block pass. Sums go on from one to the next, so this does not change them.
+const DEPTH: usize = 256;
+/// Panels of one unit of parallel work, where there are several blocks of rows. With one block,
+/// as in decoding, units are single panels: few large ones would leave a thread waiting.
 const UNIT_PANELS: usize = 4;
 
 /// A weight matrix `[n, k]` in panels.
@@ -52,6 +58,30 @@ impl Panels {
         Self { values, n, k }
     }
 
+    /// Store the transpose of row-major `values[k, n]`: a panel is a band of its columns as it is.
+    pub(super) fn new_transposed(values: &[f32], n: usize, k: usize) -> Self {
+        let mut panels = Self {
+            values: AlignedFloats::zeros(n.div_ceil(PANEL) * PANEL * k),
+            n,
+            k,
+        };
+        if k > 0 {
+            let fill = |(index, panel): (usize, &mut [f32])| {
+                let first = index * PANEL;
+                let columns = PANEL.min(n - first);
+                for (to, from) in panel.chunks_exact_mut(PANEL).zip(values.chunks_exact(n)) {
+                    to[..columns].copy_from_slice(&from[first..first + columns]);
+                }
+            };
+            panels
+                .values
+                .par_chunks_mut(PANEL * k)
+                .enumerate()
+                .for_each(fill);
+        }
+        panels
+    }
+
     /// The element at output feature `row` and input feature `column`.
     pub(super) fn weight_at(&self, row: usize, column: usize) -> f32 {
         self.values[(row / PANEL) * PANEL * self.k + column * PANEL + row % PANEL]
@@ -68,20 +98,28 @@ impl Panels {
         if m == 0 || self.n == 0 {
             return;
         }
+        if self.k == 0 {
+            if !accumulate {
+                out.fill(0.0);
+            }
+            return;
+        }
         let is_small = is_small(m, self.n * self.k);
-        let blocks = tiles.count.div_ceil(BLOCK_TILES);
-        let groups = self.n.div_ceil(PANEL).div_ceil(UNIT_PANELS);
+        let block_tiles = BLOCK_ROWS / tile_rows();
+        let blocks = tiles.count.div_ceil(block_tiles);
+        let panels = if blocks == 1 { 1 } else { UNIT_PANELS };
+        let groups = self.n.div_ceil(PANEL).div_ceil(panels);
         let target = Output(out.as_mut_ptr());
         let unit = |index: usize| {
             // Neighbouring units share the panels, which are the larger operand in decoding.
             let (group, block) = (index / blocks, index % blocks);
-            let first = block * BLOCK_TILES;
-            let end = tiles.count.min(first + BLOCK_TILES);
+            let first = block * block_tiles;
+            let end = tiles.count.min(first + block_tiles);
             run_unit(Unit {
                 weight: self,
                 tiles,
                 out: &target,
-                group,
+                panels: group * panels..self.n.div_ceil(PANEL).min((group + 1) * panels),
                 first,
                 end,
                 accumulate,
@@ -111,7 +149,32 @@ pub(super) struct Tiles {
 impl Tiles {
     /// Rows `a[m, k]` to multiply.
     pub(super) fn new(a: &[f32], m: usize, k: usize) -> Self {
-        let is_small = is_small(m, k);
+        // Sixteen positions at a time, so that what is written stays in the first-level cache.
+        Self::build(m, k, |rows, part| {
+            let height = rows.len();
+            for (chunk, part) in part.chunks_mut(16 * height).enumerate() {
+                for (offset, row) in rows.clone().enumerate() {
+                    let from = row * k + 16 * chunk;
+                    let values = &a[from..from + part.len() / height];
+                    for (slot, value) in part[offset..].iter_mut().step_by(height).zip(values) {
+                        *slot = *value;
+                    }
+                }
+            }
+        })
+    }
+
+    /// The columns of row-major `a[k, m]` as rows to multiply.
+    pub(super) fn new_transposed(a: &[f32], m: usize, k: usize) -> Self {
+        Self::build(m, k, |rows, part| {
+            for (to, from) in part.chunks_exact_mut(rows.len()).zip(a.chunks_exact(m)) {
+                to.copy_from_slice(&from[rows.clone()]);
+            }
+        })
+    }
+
+    /// `fill(rows, part)` writes the rows of one tile as `[k, rows]`.
+    fn build(m: usize, k: usize, fill: impl Fn(Range<usize>, &mut [f32]) + Sync) -> Self {
         let count = m.div_ceil(tile_rows());
         let mut tiles = Self {
             values: Vec::new(),
@@ -127,29 +190,18 @@ impl Tiles {
             parts.push((rows, part));
             rest = after;
         }
-        // Sixteen positions at a time, so that what is written stays in the first-level cache.
-        let fill = |(rows, part): (std::ops::Range<usize>, &mut [f32])| {
-            let height = rows.len();
-            for (chunk, part) in part.chunks_mut(16 * height).enumerate() {
-                for (offset, row) in rows.clone().enumerate() {
-                    let from = row * k + 16 * chunk;
-                    let values = &a[from..from + part.len() / height];
-                    for (slot, value) in part[offset..].iter_mut().step_by(height).zip(values) {
-                        *slot = *value;
-                    }
-                }
-            }
-        };
-        if is_small {
-            parts.into_iter().for_each(fill);
+        if is_small(m, k) {
+            parts.into_iter().for_each(|(rows, part)| fill(rows, part));
         } else {
-            parts.into_par_iter().for_each(fill);
+            parts
+                .into_par_iter()
+                .for_each(|(rows, part)| fill(rows, part));
         }
         tiles.values = values;
         tiles
     }
 
-    fn rows(&self, tile: usize) -> std::ops::Range<usize> {
+    fn rows(&self, tile: usize) -> Range<usize> {
         tile * self.m / self.count..(tile + 1) * self.m / self.count
     }
 }
@@ -173,12 +225,11 @@ struct Output(*mut f32);
 unsafe impl Sync for Output {}
 
 /// A block of tiles against a group of panels.
-#[derive(Clone, Copy)]
 struct Unit<'a> {
     weight: &'a Panels,
     tiles: &'a Tiles,
     out: &'a Output,
-    group: usize,
+    panels: Range<usize>,
     first: usize,
     end: usize,
     accumulate: bool,
@@ -192,46 +243,41 @@ fn run_unit(unit: Unit<'_>) {
 unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
     let Panels { values, n, k } = unit.weight;
     let (n, k) = (*n, *k);
-    let last = n.div_ceil(PANEL).min((unit.group + 1) * UNIT_PANELS);
-    for panel in unit.group * UNIT_PANELS..last {
-        for index in unit.first..unit.end {
-            let rows = unit.tiles.rows(index);
-            let tile = Tile {
-                k,
-                a: &unit.tiles.values[rows.start * k..rows.end * k],
-                panel: &values[panel * PANEL * k..(panel + 1) * PANEL * k],
-                columns: PANEL.min(n - panel * PANEL),
-                stride: n,
-                accumulate: unit.accumulate,
-            };
-            let (row, rows) = (rows.start, rows.len());
-            // SAFETY: tiles of different units and rows do not overlap and lie inside the output,
-            // whose size `matmul` checked.
-            unsafe {
-                let out = unit.out.0.add(row * n + panel * PANEL);
-                match rows {
-                    12 => tile.run::<L, 12>(out),
-                    11 => tile.run::<L, 11>(out),
-                    10 => tile.run::<L, 10>(out),
-                    9 => tile.run::<L, 9>(out),
-                    8 => tile.run::<L, 8>(out),
-                    7 => tile.run::<L, 7>(out),
-                    6 => tile.run::<L, 6>(out),
-                    5 => tile.run::<L, 5>(out),
-                    4 => tile.run::<L, 4>(out),
-                    3 => tile.run::<L, 3>(out),
-                    2 => tile.run::<L, 2>(out),
-                    _ => tile.run::<L, 1>(out),
+    for panel in unit.panels.clone() {
+        let width = PANEL.min(n - panel * PANEL);
+        let whole = &values[panel * PANEL * k..(panel + 1) * PANEL * k];
+        for start in (0..k).step_by(DEPTH) {
+            let end = k.min(start + DEPTH);
+            for first in (0..width).step_by(L::TILE_VECTORS * LANES) {
+                for index in unit.first..unit.end {
+                    let rows = unit.tiles.rows(index);
+                    let height = rows.len();
+                    let at = rows.start * k;
+                    let tile = Tile {
+                        k: end - start,
+                        a: &unit.tiles.values[at + start * height..at + end * height],
+                        panel: &whole[start * PANEL + first..end * PANEL],
+                        columns: (width - first).min(L::TILE_VECTORS * LANES),
+                        stride: n,
+                        accumulate: unit.accumulate || start > 0,
+                    };
+                    // SAFETY: tiles of different units and rows do not overlap and lie inside the
+                    // output, whose size `matmul` checked.
+                    unsafe {
+                        let out = unit.out.0.add(rows.start * n + panel * PANEL + first);
+                        tile.dispatch::<L>(height, out);
+                    }
                 }
             }
         }
     }
 }
 
-/// One tile of inputs, `[k, rows]`, against one panel.
+/// Part of one tile of inputs, `[k, rows]`, against the same part of some columns of a panel.
 struct Tile<'a> {
     k: usize,
     a: &'a [f32],
+    /// From the first of the columns on, rows of [`PANEL`] floats apart.
     panel: &'a [f32],
     columns: usize,
     stride: usize,
@@ -239,41 +285,76 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
+    /// [`Self::run`] for the height of the tile and the width of the processor.
     #[inline(always)]
-    unsafe fn run<L: Lanes, const ROWS: usize>(&self, out: *mut f32) {
-        // SAFETY: `a` holds k times ROWS floats, `panel` k rows of PANEL; the caller owns the tile.
+    unsafe fn dispatch<L: Lanes>(&self, height: usize, out: *mut f32) {
+        // SAFETY: the caller upholds what `run` asks for.
         unsafe {
-            let mut sums = [[L::splat(0.0); 2]; ROWS];
-            let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
-            for position in 0..self.k {
-                let w0 = L::load(panel.add(position * PANEL));
-                let w1 = L::load(panel.add(position * PANEL + 16));
-                for (row, sum) in sums.iter_mut().enumerate() {
-                    let x = L::splat(*a.add(position * ROWS + row));
-                    sum[0] = x.mul_add(w0, sum[0]);
-                    sum[1] = x.mul_add(w1, sum[1]);
+            match (L::TILE_VECTORS, height) {
+                (2, 12) => self.run::<L, 12, 2>(out),
+                (2, 11) => self.run::<L, 11, 2>(out),
+                (2, 10) => self.run::<L, 10, 2>(out),
+                (2, 9) => self.run::<L, 9, 2>(out),
+                (2, 8) => self.run::<L, 8, 2>(out),
+                (2, 7) => self.run::<L, 7, 2>(out),
+                (2, 6) => self.run::<L, 6, 2>(out),
+                (2, 5) => self.run::<L, 5, 2>(out),
+                (2, 4) => self.run::<L, 4, 2>(out),
+                (2, 3) => self.run::<L, 3, 2>(out),
+                (2, 2) => self.run::<L, 2, 2>(out),
+                (2, _) => self.run::<L, 1, 2>(out),
+                (_, 6) => self.run::<L, 6, 1>(out),
+                (_, 5) => self.run::<L, 5, 1>(out),
+                (_, 4) => self.run::<L, 4, 1>(out),
+                (_, 3) => self.run::<L, 3, 1>(out),
+                (_, 2) => self.run::<L, 2, 1>(out),
+                _ => self.run::<L, 1, 1>(out),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes, const ROWS: usize, const VECTORS: usize>(&self, out: *mut f32) {
+        // SAFETY: `a` holds k times ROWS floats, `panel` k rows of columns; the caller owns the
+        // tile of the output.
+        unsafe {
+            let mut sums = [[L::splat(0.0); VECTORS]; ROWS];
+            if self.accumulate && self.columns == VECTORS * LANES {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    for (vector, sum) in sums.iter_mut().enumerate() {
+                        *sum = L::load(out.add(row * self.stride + vector * LANES));
+                    }
                 }
             }
-            for (row, sum) in sums.iter().enumerate() {
-                let target = out.add(row * self.stride);
-                if self.columns == PANEL {
-                    for (half, lanes) in sum.iter().enumerate() {
-                        let target = target.add(half * 16);
-                        if self.accumulate {
-                            L::load(target).add(*lanes).store(target);
-                        } else {
-                            lanes.store(target);
-                        }
+            let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
+            for position in 0..self.k {
+                let mut w = [L::splat(0.0); VECTORS];
+                for (vector, w) in w.iter_mut().enumerate() {
+                    *w = L::load(panel.add(position * PANEL + vector * LANES));
+                }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = L::splat(*a.add(position * ROWS + row));
+                    for (sum, w) in sums.iter_mut().zip(w) {
+                        *sum = x.mul_add(w, *sum);
                     }
-                } else {
-                    let lanes = [sum[0].to_array(), sum[1].to_array()];
-                    for column in 0..self.columns {
-                        let value = lanes[column / 16][column % 16];
+                }
+            }
+            for (row, sums) in sums.iter().enumerate() {
+                let target = out.add(row * self.stride);
+                for (vector, lanes) in sums.iter().enumerate() {
+                    let target = target.add(vector * LANES);
+                    if self.columns == VECTORS * LANES {
+                        lanes.store(target);
+                        continue;
+                    }
+                    let count = LANES.min(self.columns.saturating_sub(vector * LANES));
+                    let lanes = lanes.to_array();
+                    for (column, value) in lanes[..count].iter().enumerate() {
                         let target = target.add(column);
                         *target = if self.accumulate {
                             *target + value
                         } else {
-                            value
+                            *value
                         };
                     }
                 }

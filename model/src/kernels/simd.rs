@@ -20,8 +20,11 @@ pub(crate) const LANES: usize = 16;
 /// Every method may only run on a processor with the features of the implementing type, and
 /// `load`/`store` need sixteen valid floats behind the pointer. [`dispatch!`] ensures the former.
 pub(crate) trait Lanes: Copy {
-    /// Rows of a matrix tile with two accumulators each that fit into the registers.
+    /// Rows of a matrix tile of [`Self::TILE_VECTORS`] accumulators each that fit into the registers
+    /// beside what they are computed from.
     const TILE_ROWS: usize;
+    /// Vectors of columns of a matrix tile.
+    const TILE_VECTORS: usize;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(pointer: *const f32) -> Self;
@@ -99,6 +102,7 @@ pub(crate) struct Portable([f32; LANES]);
 
 impl Lanes for Portable {
     const TILE_ROWS: usize = 4;
+    const TILE_VECTORS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -147,6 +151,7 @@ mod x86 {
     // SAFETY of every block below: the caller guarantees the processor feature and the pointers.
     impl Lanes for Avx512 {
         const TILE_ROWS: usize = 12;
+        const TILE_VECTORS: usize = 2;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
@@ -211,7 +216,9 @@ mod x86 {
 
     // SAFETY of every block below: the caller guarantees the processor feature and the pointers.
     impl Lanes for Avx2 {
-        const TILE_ROWS: usize = 3;
+        // Twelve of the sixteen registers are sums, two hold weights, one the input.
+        const TILE_ROWS: usize = 6;
+        const TILE_VECTORS: usize = 1;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {

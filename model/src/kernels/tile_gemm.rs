@@ -28,7 +28,8 @@ const DEPTH: usize = 32;
 const TILE: usize = 512;
 /// Row blocks whose inputs should stay in the second-level cache while panels stream past.
 const UNIT_ROWS: usize = 4;
-/// Panels of one unit of parallel work.
+/// Panels of one unit of parallel work, where there are several bands of rows; with one, as in
+/// decoding, units are single panels: few large ones would leave a thread waiting.
 const UNIT_PANELS: usize = 4;
 
 /// Whether this processor has the unit and the system lets us use it.
@@ -59,6 +60,17 @@ impl Tiles {
         self.depth * self.parts * 2 * (TILE / DEPTH)
     }
 
+    /// Tiles of zeros for `count` vectors of length `k`.
+    fn zeros(count: usize, k: usize, parts: usize) -> Self {
+        let (blocks, depth) = (count.div_ceil(BLOCK), k.div_ceil(DEPTH));
+        Self {
+            lines: vec![Line([0; DEPTH]); blocks * depth * parts * 2 * (TILE / DEPTH)],
+            blocks,
+            depth,
+            parts,
+        }
+    }
+
     /// Store `count` vectors of length `k`, `row(i, out)` writing vector i's values.
     fn build(
         count: usize,
@@ -67,13 +79,8 @@ impl Tiles {
         is_paired: bool,
         row: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Self {
-        let (blocks, depth) = (count.div_ceil(BLOCK), k.div_ceil(DEPTH));
-        let mut tiles = Self {
-            lines: vec![Line([0; DEPTH]); blocks * depth * parts * 2 * (TILE / DEPTH)],
-            blocks,
-            depth,
-            parts,
-        };
+        let mut tiles = Self::zeros(count, k, parts);
+        let depth = tiles.depth;
         let size = tiles.block_lines();
         if size == 0 {
             return tiles;
@@ -116,6 +123,32 @@ impl Tiles {
         tiles
     }
 
+    /// Store the columns of row-major `values[k, count]` as vectors of length `k`, sixteen columns
+    /// and 32 positions of k at a time.
+    fn build_transposed(
+        values: &[f32],
+        count: usize,
+        k: usize,
+        parts: usize,
+        is_paired: bool,
+    ) -> Self {
+        let mut tiles = Self::zeros(count, k, parts);
+        let size = tiles.block_lines();
+        if size == 0 {
+            return tiles;
+        }
+        let source = Columns {
+            values,
+            count,
+            k,
+            parts,
+            is_paired,
+        };
+        let each = tiles.lines.par_chunks_exact_mut(size).enumerate();
+        each.for_each(|(block, lines)| wide(|| source.fill(block, lines)));
+        tiles
+    }
+
     /// Rows `a[m, k]` to multiply.
     pub(super) fn inputs(a: &[f32], m: usize, k: usize, parts: usize) -> Self {
         Self::build(m, k, parts, false, |row, out| {
@@ -133,6 +166,16 @@ impl Tiles {
         Self::build(n, k, parts, true, row)
     }
 
+    /// The columns of row-major `a[k, m]` as rows to multiply.
+    pub(super) fn inputs_transposed(a: &[f32], m: usize, k: usize, parts: usize) -> Self {
+        Self::build_transposed(a, m, k, parts, false)
+    }
+
+    /// The transpose of row-major `values[k, n]` as a weight.
+    pub(super) fn weights_transposed(values: &[f32], n: usize, k: usize, parts: usize) -> Self {
+        Self::build_transposed(values, n, k, parts, true)
+    }
+
     /// A stored weight, as the sum of its parts.
     pub(super) fn weight_at(&self, row: usize, column: usize) -> f32 {
         let (block, at) = (row / BLOCK, row % BLOCK);
@@ -148,32 +191,104 @@ impl Tiles {
     }
 }
 
+/// The columns of row-major `values[k, count]`, to be stored in tiles.
+struct Columns<'a> {
+    values: &'a [f32],
+    count: usize,
+    k: usize,
+    parts: usize,
+    is_paired: bool,
+}
+
+impl Columns<'_> {
+    /// Writes the tiles of one block of 32 columns.
+    #[inline(always)]
+    fn fill(&self, block: usize, lines: &mut [Line]) {
+        let mut halves = [[0u16; 16]; DEPTH];
+        for (index, tile) in lines.chunks_exact_mut(TILE / DEPTH).enumerate() {
+            // Tiles of one position come part by part, two tiles each.
+            let position = index / (2 * self.parts);
+            let (part, side) = (index / 2 % self.parts, index % 2);
+            let first = block * BLOCK + side * 16;
+            if first >= self.count {
+                continue;
+            }
+            let columns = 16.min(self.count - first);
+            let depth = DEPTH.min(self.k - position * DEPTH);
+            for (at, row) in halves.iter_mut().take(depth).enumerate() {
+                let from = (position * DEPTH + at) * self.count + first;
+                let mut values = [0.0; 16];
+                values[..columns].copy_from_slice(&self.values[from..from + columns]);
+                *row = half(&values, part);
+            }
+            if self.is_paired {
+                for (line, pair) in tile.iter_mut().zip(halves[..depth].chunks(2)) {
+                    for (at, row) in pair.iter().enumerate() {
+                        for (column, value) in row.iter().enumerate() {
+                            line.0[2 * column + at] = *value;
+                        }
+                    }
+                }
+            } else {
+                for (at, row) in halves[..depth].iter().enumerate() {
+                    for (line, value) in tile.iter_mut().zip(row) {
+                        line.0[at] = *value;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The nearest bfloat16 of each value, ties to even, and the nearest of what is left.
 fn split(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
+    wide(|| split_kernel(values, high, low));
+}
+
+/// Runs `work`, compiled for wide registers where the processor has them.
+#[inline(always)]
+fn wide<T>(work: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-        fn wide(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
-            split_kernel(values, high, low);
+        fn wide<T>(work: impl FnOnce() -> T) -> T {
+            work()
         }
         if std::arch::is_x86_feature_detected!("avx512bw")
             && std::arch::is_x86_feature_detected!("avx512vl")
         {
             // SAFETY: the features were just detected.
-            return unsafe { wide(values, high, low) };
+            return unsafe { wide(work) };
         }
     }
-    split_kernel(values, high, low);
+    work()
+}
+
+/// One part of each value, see [`split`].
+#[inline(always)]
+fn half(values: &[f32; 16], part: usize) -> [u16; 16] {
+    let mut out = [0; 16];
+    for (value, out) in values.iter().zip(&mut out) {
+        let high = rounded(*value);
+        *out = if part == 0 { high } else { rest(*value, high) };
+    }
+    out
 }
 
 #[inline(always)]
 fn split_kernel(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
     for ((value, high), low) in values.iter().zip(high).zip(low) {
         *high = rounded(*value);
-        let rest = *value - f32::from_bits(u32::from(*high) << 16);
-        // An overflow to infinity leaves no meaningful rest.
-        *low = if rest.is_finite() { rounded(rest) } else { 0 };
+        *low = rest(*value, *high);
     }
+}
+
+/// The nearest bfloat16 of what `high` leaves of the value.
+#[inline(always)]
+fn rest(value: f32, high: u16) -> u16 {
+    let rest = value - f32::from_bits(u32::from(high) << 16);
+    // An overflow to infinity leaves no meaningful rest.
+    if rest.is_finite() { rounded(rest) } else { 0 }
 }
 
 #[inline(always)]
@@ -212,7 +327,9 @@ pub(super) fn sum_of_products(
         );
         assert!(input.depth > 0, "an empty product");
     }
-    let (groups, bands) = (panels.div_ceil(UNIT_PANELS), rows.div_ceil(UNIT_ROWS));
+    let bands = rows.div_ceil(UNIT_ROWS);
+    let unit_panels = if bands == 1 { 1 } else { UNIT_PANELS };
+    let groups = panels.div_ceil(unit_panels);
     let target = Output(out.as_mut_ptr());
     let run = |index: usize| {
         // Neighbouring units share the panels, which are the larger operand in decoding.
@@ -222,7 +339,7 @@ pub(super) fn sum_of_products(
         // the output, whose size was checked.
         unsafe {
             unit::configure();
-            for panel in group * UNIT_PANELS..panels.min((group + 1) * UNIT_PANELS) {
+            for panel in group * unit_panels..panels.min((group + 1) * unit_panels) {
                 for row in band * UNIT_ROWS..rows.min((band + 1) * UNIT_ROWS) {
                     block(terms, target.0, (m, n), (row, panel), accumulate);
                 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use model::adapter::Adapter;
 use model::kernels::gemm::Arithmetic;
-use model::transformer::{Gradients, Targets, Trainable, Transformer};
+use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use model::weights::{Checkpoint, TensorMap, load_safetensors};
 use serde::Deserialize;
@@ -182,6 +182,24 @@ fn equals_pytorch(directory: &Path, arithmetic: Arithmetic) {
         bound(arithmetic, golden.noise),
         &what,
     );
+
+    // Computing blocks once more instead of keeping them changes no bit.
+    let options = PassOptions {
+        trainable: Trainable::Adapter,
+        recompute: true,
+    };
+    let (again, recomputed) = model
+        .loss_and_gradients(&tree, &targets, Some(&adapter), options)
+        .expect("pass");
+    assert_eq!(loss, again, "{what}");
+    for (name, gradient) in &gradients {
+        let floats = |t: &Tensor| {
+            t.flatten_all()
+                .and_then(|t| t.to_vec1::<f32>())
+                .expect("floats")
+        };
+        assert_eq!(floats(gradient), floats(&recomputed[name]), "{what} {name}");
+    }
 }
 
 #[test]

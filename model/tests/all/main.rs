@@ -4,3 +4,4 @@
 
 mod chat_vectors;
 mod golden;
+mod greedy;

@@ -1,0 +1,337 @@
+//! The engine's greedy continuations against transformers', and how requests are followed.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use candle_core::{DType, Device};
+use model::adapter::Adapter;
+use model::decode::{
+    Constraint, Controls, Engine, EngineError, EngineOptions, Finish, Generation,
+    GenerationRequest, Sampling,
+};
+use model::grammar::{Grammar, GrammarCompiler, GrammarError};
+use model::tokenizer::Tokenizer;
+use model::transformer::Transformer;
+use model::weights::Checkpoint;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Continuation {
+    ids: Vec<u32>,
+    logprobs: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    ids: Vec<u32>,
+    base: Continuation,
+    adapter: Continuation,
+}
+
+fn directory(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../trainer/tests/golden")
+        .join(name)
+}
+
+fn engine(name: &str, with_adapter: bool, options: EngineOptions) -> Engine {
+    let directory = directory(name);
+    let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
+    let tokenizer = Tokenizer::from_file(&directory.join("tokenizer.json")).expect("tokenizer");
+    let model = Transformer::new(files).expect("model");
+    let adapter = with_adapter.then(|| {
+        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu);
+        Arc::new(adapter.expect("adapter"))
+    });
+    Engine::new(Arc::new(model), adapter, Arc::new(tokenizer), options).expect("engine")
+}
+
+fn request(prompt: &[u32], max_new: usize) -> GenerationRequest {
+    GenerationRequest {
+        prompt: prompt.to_vec(),
+        max_new,
+        sampling: Sampling::GREEDY,
+        seed: 0,
+        stop_tokens: Vec::new(),
+        stop_strings: Vec::new(),
+    }
+}
+
+fn submit(
+    engine: &Engine,
+    request: GenerationRequest,
+    controls: Controls,
+) -> Receiver<Result<Generation, EngineError>> {
+    let (sender, receiver) = channel();
+    engine.submit(request, controls, move |result| {
+        let _ = sender.send(result);
+    });
+    receiver
+}
+
+#[test]
+fn greedy_continuations_equal_those_of_transformers() {
+    let mut compared = 0;
+    for name in [
+        "llama_tied",
+        "llama_untied",
+        "qwen2_tied",
+        "qwen3_tied",
+        "qwen3_untied",
+    ] {
+        let text = std::fs::read_to_string(directory(name).join("greedy.json")).expect("greedy");
+        let rows: Vec<Row> = serde_json::from_str(&text).expect("rows");
+        for with_adapter in [false, true] {
+            // Small steps, so that prompts are computed in several chunks.
+            let options = EngineOptions {
+                step_tokens: 7,
+                ..EngineOptions::default()
+            };
+            let engine = engine(name, with_adapter, options);
+            let expected = |row: &Row| {
+                let part = if with_adapter {
+                    &row.adapter
+                } else {
+                    &row.base
+                };
+                (part.ids.clone(), part.logprobs.clone())
+            };
+            // Twice over: together, and again when prefixes are cached.
+            for _ in 0..2 {
+                let replies: Vec<_> = rows
+                    .iter()
+                    .map(|row| {
+                        let count = expected(row).0.len();
+                        submit(&engine, request(&row.ids, count), Controls::default())
+                    })
+                    .collect();
+                for (row, reply) in rows.iter().zip(replies) {
+                    let reply = reply.recv().expect("a reply").expect("a generation");
+                    let (ids, logprobs) = expected(row);
+                    assert_eq!(reply.tokens, ids, "{name}, adapter {with_adapter}");
+                    for (ours, theirs) in reply.logprobs.iter().zip(logprobs) {
+                        assert!((ours - theirs).abs() < 1e-4, "{name}: {ours} {theirs}");
+                    }
+                    compared += ids.len();
+                }
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
+#[test]
+fn pieces_join_to_the_text_and_never_show_a_stop_string() {
+    let engine = engine("llama_tied", false, EngineOptions::default());
+    let plain = engine
+        .generate(request(&[111, 110, 101], 40))
+        .expect("reply");
+    // A text from the middle of the reply as stop string, reached by several tokens.
+    let characters: Vec<char> = plain.text.chars().collect();
+    let stop: String = characters[characters.len() / 2..characters.len() / 2 + 3]
+        .iter()
+        .collect();
+    let seen = Arc::new(Mutex::new(String::new()));
+    let joined = Arc::clone(&seen);
+    let mut wanted = request(&[111, 110, 101], 40);
+    wanted.stop_strings = vec![stop.clone()];
+    let controls = Controls {
+        on_piece: Some(Box::new(move |piece| {
+            joined.lock().expect("lock").push_str(&piece.text);
+        })),
+        ..Controls::default()
+    };
+    let reply = submit(&engine, wanted, controls)
+        .recv()
+        .expect("a reply")
+        .expect("reply");
+    assert_eq!(reply.finish, Finish::StopString);
+    assert!(!reply.text.contains(&stop));
+    assert_eq!(*seen.lock().expect("lock"), reply.text);
+}
+
+#[test]
+fn a_cancelled_request_leaves_room_for_others() {
+    let options = EngineOptions {
+        max_batch: 1,
+        ..EngineOptions::default()
+    };
+    let engine = engine("llama_tied", false, options);
+    let controls = Controls::default();
+    let cancel = controls.cancel.clone();
+    let long = submit(&engine, request(&[1, 2, 3], 200), controls);
+    let waiting = Controls::default();
+    let given_up = waiting.cancel.clone();
+    let second = submit(&engine, request(&[1, 2, 3], 200), waiting);
+    given_up.cancel();
+    drop(cancel.on_drop());
+    for reply in [long, second] {
+        let error = reply.recv().expect("an answer").expect_err("cancelled");
+        assert!(matches!(error, EngineError::Cancelled), "{error}");
+    }
+    assert!(engine.generate(request(&[1, 2, 3], 2)).is_ok());
+}
+
+/// Allows the tokens of one text, in order.
+struct Spelling(Vec<u32>);
+
+impl Constraint for Spelling {
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String> {
+        let next = *self.0.first().ok_or("the text is at its end")?;
+        for (token, logit) in logits.iter_mut().enumerate() {
+            if token != next as usize {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        assert_eq!(self.0.remove(0), token);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_constraint_decides_what_may_come_and_logprobs_stay_the_models_own() {
+    let engine = engine("llama_tied", false, EngineOptions::default());
+    for temperature in [0.0, 1.0] {
+        let constrained = |text: &[u32], max_new| {
+            let controls = Controls {
+                constraint: Some(Box::new(Spelling(text.to_vec()))),
+                ..Controls::default()
+            };
+            let mut wanted = request(&[111, 110, 101], max_new);
+            wanted.sampling.temperature = temperature;
+            submit(&engine, wanted, controls).recv().expect("an answer")
+        };
+        let reply = constrained(&[65, 66, 67], 3).expect("spelled");
+        assert_eq!(reply.text, "ABC");
+        assert!(
+            reply.logprobs.iter().all(|value| *value < -0.1),
+            "{reply:?}"
+        );
+        let error = constrained(&[65], 3).expect_err("nothing left");
+        assert!(
+            error.to_string().contains("the text is at its end"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_random_model_under_a_schema_writes_nothing_else() {
+    let engine = engine("llama_tied", false, EngineOptions::default());
+    let tokenizer =
+        Tokenizer::from_file(&directory("llama_tied").join("tokenizer.json")).expect("tokenizer");
+    let stop = tokenizer.id_of("<|im_end|>").expect("a stop token");
+    let compiler =
+        GrammarCompiler::new(&tokenizer, engine.vocabulary(), &[stop]).expect("compiler");
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 999}, "ok": {"type": "boolean"}},
+        "required": ["n", "ok"],
+        "additionalProperties": false,
+    });
+    let call = "start: \"<tool_call>\" %json {\"type\": \"object\", \"properties\": \
+        {\"name\": {\"const\": \"python\"}}, \"required\": [\"name\"], \"additionalProperties\": false} \"</tool_call>\"";
+    for seed in 0..20 {
+        let constrained = |constraint: Grammar| {
+            let controls = Controls {
+                constraint: Some(Box::new(constraint)),
+                ..Controls::default()
+            };
+            let mut wanted = request(&[111, 110, 101], 300);
+            wanted.sampling.temperature = 1.0;
+            wanted.seed = seed;
+            wanted.stop_tokens = vec![stop];
+            let reply = submit(&engine, wanted, controls).recv().expect("an answer");
+            let reply = reply.expect("a reply");
+            assert_eq!(reply.finish, Finish::StopToken, "{reply:?}");
+            reply.text
+        };
+        let text = constrained(compiler.json_schema(&schema).expect("schema"));
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert!(
+            value["n"].as_u64().is_some_and(|n| n <= 999) && value["ok"].is_boolean(),
+            "{text}"
+        );
+        let text = constrained(compiler.lark(call).expect("grammar"));
+        let inside = text
+            .strip_prefix("<tool_call>")
+            .and_then(|t| t.strip_suffix("</tool_call>"));
+        let value: serde_json::Value = serde_json::from_str(inside.expect("marks")).expect("JSON");
+        assert_eq!(value, serde_json::json!({"name": "python"}));
+    }
+    for wrong in ["start: (", "start: missing"] {
+        assert!(matches!(
+            compiler.lark(wrong),
+            Err(GrammarError::Grammar { .. })
+        ));
+    }
+    let wrong = serde_json::json!({"type": "no such type"});
+    assert!(matches!(
+        compiler.json_schema(&wrong),
+        Err(GrammarError::Grammar { .. })
+    ));
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    ids: Vec<u32>,
+    next: Vec<u32>,
+    gaps: Vec<f32>,
+}
+
+/// Against `tests/smollm2_greedy.jsonl`, which `scripts/golden/make-smollm2-greedy` writes.
+#[test]
+fn smollm2_continues_fifty_prompts_as_transformers_does() {
+    /// Logits of two f32 implementations differ by less.
+    const TIE: f32 = 1e-3;
+    let Some(path) = std::env::var_os("COHARNESS_TEST_GGUF") else {
+        println!("skipped: COHARNESS_TEST_GGUF is not set");
+        return;
+    };
+    let files = Checkpoint::load(Path::new(&path), DType::F32, &Device::Cpu).expect("model");
+    let tokenizer =
+        Tokenizer::from_gguf(files.metadata.as_ref().expect("metadata")).expect("tokenizer");
+    let model = Arc::new(Transformer::new(files).expect("model"));
+    let options = EngineOptions {
+        cache_mib: 512,
+        ..EngineOptions::default()
+    };
+    let engine = Engine::new(model, None, Arc::new(tokenizer), options).expect("engine");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/smollm2_greedy.jsonl");
+    let text = std::fs::read_to_string(file).expect("references");
+    let rows: Vec<Reference> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    assert_eq!(rows.len(), 50);
+    let replies: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            submit(
+                &engine,
+                request(&row.ids, row.next.len()),
+                Controls::default(),
+            )
+        })
+        .collect();
+    let mut ties = 0;
+    for (row, reply) in rows.iter().zip(replies) {
+        let reply = reply.recv().expect("an answer").expect("a reply");
+        let parted = (0..row.next.len()).find(|at| reply.tokens[*at] != row.next[*at]);
+        if let Some(at) = parted {
+            assert!(
+                row.gaps[at] < TIE,
+                "token {at} of {:?}…: {}",
+                &row.ids[..9],
+                row.gaps[at]
+            );
+            ties += 1;
+        }
+    }
+    assert!(ties <= 2, "{ties} replies parted at a tie");
+}
