@@ -1,6 +1,6 @@
-//! Speed, memory and losses of LoRA fine-tuning over chat rows, one JSON line:
-//! `sft_rate MODEL.gguf ROWS.jsonl [--batch N] [--steps N] [--rank N] [--alpha N] [--lr X] [--adapter DIR]
-//! [--arithmetic f32|split_bf16|bf16]`.
+//! Speed, memory and losses of fine-tuning over chat rows, one JSON line:
+//! `sft_rate MODEL.gguf ROWS.jsonl [--mode lora|full] [--batch N] [--steps N] [--rank N] [--alpha N]
+//! [--lr X] [--adapter DIR] [--arithmetic f32|split_bf16|bf16]`.
 //!
 //! Each line of the rows is `{"messages": [{"role", "content", "train"?}]}`; assistant messages count
 //! unless `train` is false. Batches go in file order, starting over at the end; the rate is constant,
@@ -17,13 +17,15 @@ use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::{Targets, Trainable, Transformer};
 use model::tree::TokenTree;
-use model::weights::Checkpoint;
+use model::weights::{Checkpoint, TensorMap};
 use serde_json::{Map, Value, json};
+use trainer::full::FullModel;
 use trainer::optimizer::{AdamW, AdamWOptions};
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    model::memory::keep_freed();
     let arguments: Vec<String> = std::env::args().collect();
     let [_, weights, rows, options @ ..] = arguments.as_slice() else {
         return Err("usage: sft_rate MODEL.gguf ROWS.jsonl [--batch N] [--steps N] …".into());
@@ -59,20 +61,30 @@ fn main() -> Result<(), Failure> {
         Some("bf16") => Arithmetic::Bf16,
         Some(other) => return Err(format!("no arithmetic {other}").into()),
     };
-    let model = Transformer::with_arithmetic(checkpoint, arithmetic)?;
     let rows = std::fs::read_to_string(rows)?
         .lines()
         .map(|line| encode(&tokenizer, &template, line))
         .collect::<Result<Vec<_>, Failure>>()?;
-    let mut adapter = match option("--adapter") {
-        Some(directory) => Adapter::load(&PathBuf::from(directory), &model.config, &Device::Cpu)?,
-        None => Adapter::fresh(&model.config, config, 0, &Device::Cpu)?,
-    };
     let constants = AdamWOptions {
         weight_decay: 0.0,
         ..AdamWOptions::default()
     };
-    let mut optimizer = AdamW::new(constants, &adapter.tensors())?;
+    let mode = option("--mode").unwrap_or("lora");
+    let mut trainee = match mode {
+        "lora" => {
+            let model = Transformer::with_arithmetic(checkpoint, arithmetic)?;
+            let adapter = match option("--adapter") {
+                Some(directory) => {
+                    Adapter::load(&PathBuf::from(directory), &model.config, &Device::Cpu)?
+                }
+                None => Adapter::fresh(&model.config, config, 0, &Device::Cpu)?,
+            };
+            Trainee::Lora(model, adapter)
+        }
+        "full" => Trainee::Full(FullModel::new(checkpoint, arithmetic)?),
+        other => return Err(format!("no mode {other}").into()),
+    };
+    let mut optimizer = AdamW::new(constants, &trainee.parameters())?;
 
     let (mut losses, mut seconds) = (Vec::new(), Vec::new());
     let (mut tokens, mut computed, mut supervised) = (Vec::new(), Vec::new(), Vec::new());
@@ -85,12 +97,7 @@ fn main() -> Result<(), Failure> {
         let masks: Vec<Vec<bool>> = batch.iter().map(|row| row.1.clone()).collect();
         let tree = TokenTree::new(&sequences);
         let targets = Targets::new(&tree, &masks);
-        let (loss, gradients) =
-            model.loss_and_gradients(&tree, &targets, Some(&adapter), Trainable::Adapter)?;
-        let mut parameters = adapter.tensors();
-        optimizer.update(&mut parameters, &gradients, rate)?;
-        adapter = Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
-        losses.push(loss);
+        losses.push(trainee.step(&tree, &targets, &mut optimizer, rate)?);
         seconds.push(start.elapsed().as_secs_f64());
         tokens.push(sequences.iter().map(|s| s.len()).sum::<usize>());
         computed.push(tree.len());
@@ -99,7 +106,7 @@ fn main() -> Result<(), Failure> {
     let wall: f64 = seconds.iter().skip(1).sum();
     let rate_of = |counts: &[usize]| counts.iter().skip(1).sum::<usize>() as f64 / wall;
     let result = json!({
-        "mode": "lora",
+        "mode": mode,
         "arithmetic": format!("{arithmetic:?}"),
         "tokens_per_s": rate_of(&tokens),
         "computed_tokens_per_s": rate_of(&computed),
@@ -116,6 +123,47 @@ fn main() -> Result<(), Failure> {
         println!("{result}");
     }
     Ok(())
+}
+
+/// What is trained.
+enum Trainee {
+    Lora(Transformer, Adapter),
+    Full(FullModel),
+}
+
+impl Trainee {
+    fn parameters(&self) -> TensorMap {
+        match self {
+            Self::Lora(_, adapter) => adapter.tensors(),
+            Self::Full(model) => model.weights().clone(),
+        }
+    }
+
+    /// One step; returns the loss before it.
+    fn step(
+        &mut self,
+        tree: &TokenTree,
+        targets: &Targets,
+        optimizer: &mut AdamW,
+        rate: f64,
+    ) -> Result<f64, Failure> {
+        match self {
+            Self::Lora(model, adapter) => {
+                let (loss, gradients) =
+                    model.loss_and_gradients(tree, targets, Some(adapter), Trainable::Adapter)?;
+                let mut parameters = adapter.tensors();
+                optimizer.update(&mut parameters, &gradients, rate)?;
+                *adapter =
+                    Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
+                Ok(loss)
+            }
+            Self::Full(model) => {
+                let (loss, gradients) = model.loss_and_gradients(tree, targets)?;
+                model.update(optimizer, &gradients, rate)?;
+                Ok(loss)
+            }
+        }
+    }
 }
 
 /// Tokens of a conversation, and which of them count: assistant messages from the first token of

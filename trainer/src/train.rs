@@ -4,7 +4,7 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor};
 use model::adapter::{Adapter, AdapterConfig, AdapterError};
-use model::transformer::{Gradients, Targets, Trainable, Transformer};
+use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,18 @@ pub enum TrainError {
     /// A checkpoint can't be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The largest batch can't be held.
+    #[error(
+        "a batch of {tokens} tokens needs {needed_mib} MiB and {available_mib} are available, even with blocks computed twice"
+    )]
+    Memory {
+        /// Tokens of the batch, shared prefixes once.
+        tokens: usize,
+        /// What training needs, MiB.
+        needed_mib: u64,
+        /// What there is, MiB.
+        available_mib: u64,
+    },
     /// A tensor operation failed.
     #[error("tensor operation failed")]
     Tensor(#[from] candle_core::Error),
@@ -65,6 +77,8 @@ pub struct TrainOptions {
     pub seed: u64,
     /// Steps between checkpoints.
     pub checkpoint_steps: usize,
+    /// Compute blocks twice rather than keep their activations, see [`PassOptions`].
+    pub recompute: bool,
 }
 
 /// One finished step.
@@ -177,7 +191,10 @@ pub fn train(
             &tree,
             &targets,
             Some(&current.adapter),
-            Trainable::Adapter,
+            PassOptions {
+                trainable: Trainable::Adapter,
+                recompute: options.recompute,
+            },
         )?;
         let norm = global_norm(&gradients)?;
         if !loss.is_finite() || !norm.is_finite() {
@@ -241,9 +258,10 @@ fn fingerprint(
     let mut hasher = blake3::Hasher::new();
     hasher.update(base_model.as_bytes());
     hasher.update(dataset.hash().as_bytes());
-    // Where checkpoints fall does not change the weights.
+    // Neither where checkpoints fall nor what is computed twice changes the weights.
     let identity = TrainOptions {
         checkpoint_steps: 0,
+        recompute: false,
         ..options.clone()
     };
     hasher.update(format!("{identity:?}").as_bytes());

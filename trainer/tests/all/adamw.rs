@@ -48,6 +48,7 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
         },
         seed: 0,
         checkpoint_steps: 100,
+        recompute: false,
     };
     let directory = tempfile::tempdir().expect("directory");
     let mut reports = Vec::new();

@@ -25,6 +25,7 @@ fn options() -> TrainOptions {
         optimizer: AdamWOptions::default(),
         seed: 5,
         checkpoint_steps: 1,
+        recompute: false,
     }
 }
 

@@ -1,0 +1,209 @@
+//! Conversations as supervised rows: what the chat template puts out for trained messages counts.
+//!
+//! A conversation is rendered once and tokenised once. A trained message's part is what the
+//! template adds to the rendering before it, from the first byte of its content up to its
+//! end-of-turn token; this needs a template that leaves earlier turns as they were. Rows that can't
+//! be masked exactly are refused by name rather than masked nearly.
+
+use model::chat_template::{ChatTemplate, ChatTemplateError, RenderInput, Rendered};
+use model::tokenizer::{Tokenizer, TokenizerError};
+use serde_json::{Map, Value};
+
+use crate::dataset::Row;
+
+/// Why a conversation gives no row.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversationError {
+    /// No message is trained on.
+    #[error("no assistant message is to be trained on")]
+    NothingTrained,
+    /// The template changes what it wrote of earlier turns.
+    #[error(
+        "message {message}: the chat template rewrites earlier turns, so its place is not fixed"
+    )]
+    Rewritten {
+        /// Index of the message.
+        message: usize,
+    },
+    /// The end-of-turn token is missing.
+    #[error(
+        "message {message}: its rendering has no end-of-turn token, so nothing teaches when to stop"
+    )]
+    NoEnd {
+        /// Index of the message.
+        message: usize,
+    },
+    /// A token lies across the border of what counts.
+    #[error("message {message}: the token {token:?} lies across its border")]
+    Straddled {
+        /// Index of the message.
+        message: usize,
+        /// The token's text.
+        token: String,
+    },
+    /// The template can't render it.
+    #[error("the chat template can't render it")]
+    Template(#[from] ChatTemplateError),
+    /// The text can't be tokenised.
+    #[error("it can't be tokenised")]
+    Tokenizer(#[from] TokenizerError),
+}
+
+/// What turns conversations of one model into rows.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    /// The tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// The chat template.
+    pub template: &'a ChatTemplate,
+    /// What the template is given besides the messages.
+    pub variables: &'a Map<String, Value>,
+    /// Tokens that end a turn.
+    pub stop_tokens: &'a [u32],
+}
+
+impl Encoder<'_> {
+    /// The row of `messages` as chat templates read them. Assistant messages are trained on unless
+    /// they say `"train": false`.
+    ///
+    /// # Errors
+    /// When nothing is trained on, or what counts can't be told exactly.
+    pub fn encode(
+        &self,
+        id: &str,
+        messages: &[Value],
+        tools: Option<&Value>,
+    ) -> Result<Row, ConversationError> {
+        let special_tokens = self.tokenizer.special_tokens();
+        let render = |until: usize, is_open: bool| {
+            self.template.render_marked(&RenderInput {
+                messages: &messages[..until],
+                tools,
+                add_generation_prompt: is_open,
+                variables: self.variables,
+                special_tokens: &special_tokens,
+            })
+        };
+        let whole = render(messages.len(), false)?;
+        let encoded = self.tokenizer.encode_rendered(&whole)?;
+        let mut mask = vec![false; encoded.ids.len()];
+        let mut is_trained = false;
+        for (message, _) in messages
+            .iter()
+            .enumerate()
+            .filter(|(_, message)| message["role"] == "assistant" && message["train"] != false)
+        {
+            is_trained = true;
+            let (start, end) = border(
+                &whole,
+                &render(message, true)?,
+                &render(message + 1, false)?,
+            )
+            .ok_or(ConversationError::Rewritten { message })?;
+            let inside = |at: usize| {
+                let range = &encoded.ranges[at];
+                range.start < end && range.end > start
+            };
+            let first = (0..mask.len()).find(|at| inside(*at));
+            let last = (0..mask.len())
+                .rfind(|at| inside(*at) && self.stop_tokens.contains(&encoded.ids[*at]));
+            let (Some(first), Some(last)) = (first, last) else {
+                return Err(ConversationError::NoEnd { message });
+            };
+            if encoded.ranges[first].start < start {
+                let token = whole.text[encoded.ranges[first].clone()].to_owned();
+                return Err(ConversationError::Straddled { message, token });
+            }
+            mask[first..=last].fill(true);
+        }
+        if !is_trained {
+            return Err(ConversationError::NothingTrained);
+        }
+        Ok(Row {
+            id: id.to_owned(),
+            tokens: encoded.ids,
+            mask,
+        })
+    }
+}
+
+/// Where a message's own part begins and ends in the whole rendering, if the renderings before and
+/// after it are beginnings of it.
+fn border(whole: &Rendered, before: &Rendered, after: &Rendered) -> Option<(usize, usize)> {
+    let is_beginning = |part: &Rendered| whole.text.starts_with(&part.text);
+    (is_beginning(before) && is_beginning(after) && before.text.len() <= after.text.len())
+        .then_some((before.text.len(), after.text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% if not m.cut %}<|im_end|>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+    fn encode(template: &str, messages: Value) -> Result<(String, String), ConversationError> {
+        let directory =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
+        let tokenizer = Tokenizer::from_file(&directory.join("tokenizer.json")).expect("tokenizer");
+        let template = ChatTemplate::new(template).expect("template");
+        let end = tokenizer.id_of("<|im_end|>").expect("token");
+        let encoder = Encoder {
+            tokenizer: &tokenizer,
+            template: &template,
+            variables: &Map::new(),
+            stop_tokens: &[end],
+        };
+        let row = encoder.encode("r", messages.as_array().expect("list"), None)?;
+        let counted: Vec<u32> = (0..row.tokens.len())
+            .filter(|at| row.mask[*at])
+            .map(|at| row.tokens[at])
+            .collect();
+        Ok((
+            tokenizer.decode(&row.tokens, false),
+            tokenizer.decode(&counted, false),
+        ))
+    }
+
+    #[test]
+    fn trained_turns_count_from_their_content_to_their_end_token() {
+        let (whole, counted) = encode(
+            CHATML,
+            json!([
+                {"role": "system", "content": "S"},
+                {"role": "user", "content": "a <|im_end|> b"},
+                {"role": "assistant", "content": "one", "train": false},
+                {"role": "user", "content": "c"},
+                {"role": "assistant", "content": "two <|im_end|> and"},
+            ]),
+        )
+        .expect("row");
+        assert!(
+            whole.starts_with("<|im_start|>system\nS<|im_end|>"),
+            "{whole}"
+        );
+        // What looks like an end inside a message is text; the turn goes on to its own end.
+        assert_eq!(counted, "two <|im_end|> and<|im_end|>");
+    }
+
+    #[test]
+    fn what_cannot_be_masked_exactly_is_refused() {
+        let user = json!({"role": "user", "content": "a"});
+        let error = encode(CHATML, json!([user])).expect_err("nothing");
+        assert!(matches!(error, ConversationError::NothingTrained));
+        let cut = json!({"role": "assistant", "content": "x", "cut": true});
+        let error = encode(CHATML, json!([user, cut])).expect_err("no end");
+        assert!(
+            matches!(error, ConversationError::NoEnd { message: 1 }),
+            "{error}"
+        );
+        // Only the last message keeps its reasoning.
+        let forgetful = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last %}{{ m.think }}{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+        let turn = json!({"role": "assistant", "content": "x", "think": "hm"});
+        let error = encode(forgetful, json!([user, turn, user, turn])).expect_err("rewritten");
+        assert!(
+            matches!(error, ConversationError::Rewritten { message: 1 }),
+            "{error}"
+        );
+    }
+}

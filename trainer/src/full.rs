@@ -1,0 +1,125 @@
+//! Training every weight of a model rather than an adapter over it.
+//!
+//! The weights that are trained are f32, whatever products are computed in: updates smaller than
+//! bfloat16's steps add up. After each update the packed forms are made anew.
+
+use candle_core::Result;
+use model::config::ModelConfig;
+use model::kernels::gemm::Arithmetic;
+use model::transformer::{Gradients, Targets, Trainable, Transformer};
+use model::tree::TokenTree;
+use model::weights::{Checkpoint, TensorMap};
+
+use crate::optimizer::AdamW;
+
+/// A model whose every weight is trained.
+#[derive(Debug)]
+pub struct FullModel {
+    config: ModelConfig,
+    weights: TensorMap,
+    arithmetic: Arithmetic,
+    /// None only while it is made anew.
+    model: Option<Transformer>,
+}
+
+impl FullModel {
+    /// Start from a checkpoint's weights, which must be f32.
+    ///
+    /// # Errors
+    /// When a tensor operation fails or this machine can't compute in `arithmetic`.
+    pub fn new(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Result<Self> {
+        let mut full = Self {
+            config: checkpoint.config,
+            weights: checkpoint.tensors,
+            arithmetic,
+            model: None,
+        };
+        full.rebuild()?;
+        Ok(full)
+    }
+
+    /// The weights under their checkpoint names.
+    pub fn weights(&self) -> &TensorMap {
+        &self.weights
+    }
+
+    /// Loss over `targets` of a tree, and its gradients by every weight.
+    ///
+    /// # Errors
+    /// When a tensor operation fails, or there is no target.
+    pub fn loss_and_gradients(
+        &self,
+        tree: &TokenTree,
+        targets: &Targets,
+    ) -> Result<(f64, Gradients)> {
+        let Some(model) = &self.model else {
+            candle_core::bail!("an update of the weights has failed");
+        };
+        model.loss_and_gradients(tree, targets, None, Trainable::Base)
+    }
+
+    /// Take one step of `optimizer` at `rate`.
+    ///
+    /// # Errors
+    /// When a gradient is missing or a tensor operation fails.
+    pub fn update(
+        &mut self,
+        optimizer: &mut AdamW,
+        gradients: &Gradients,
+        rate: f64,
+    ) -> Result<()> {
+        // The packed weights go before new ones take their place in memory.
+        self.model = None;
+        optimizer.update(&mut self.weights, gradients, rate)?;
+        self.rebuild()
+    }
+
+    fn rebuild(&mut self) -> Result<()> {
+        let checkpoint = Checkpoint {
+            config: self.config.clone(),
+            tensors: self.weights.clone(),
+            metadata: None,
+        };
+        self.model = Some(Transformer::with_arithmetic(checkpoint, self.arithmetic)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::optimizer::AdamWOptions;
+
+    #[test]
+    fn a_step_against_the_gradient_lowers_the_loss_and_moves_every_weight() {
+        for name in ["llama_tied", "qwen3_untied"] {
+            let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/golden")
+                .join(name);
+            let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
+            let before = files.tensors.clone();
+            let mut full = FullModel::new(files, Arithmetic::F32).expect("model");
+            let mut optimizer =
+                AdamW::new(AdamWOptions::default(), full.weights()).expect("optimizer");
+            let sequence: Vec<u32> = (0..60).collect();
+            let tree = TokenTree::new(&[&sequence]);
+            let targets = Targets::new(&tree, &[vec![true; 60]]);
+            let (first, gradients) = full.loss_and_gradients(&tree, &targets).expect("pass");
+            assert!(
+                gradients.keys().eq(before.keys()),
+                "every weight has a gradient"
+            );
+            full.update(&mut optimizer, &gradients, 1e-3).expect("step");
+            let (second, _) = full.loss_and_gradients(&tree, &targets).expect("pass");
+            assert!(second < first - 0.05, "{name}: {first} to {second}");
+            for (name, old) in &before {
+                let moved = (old - &full.weights()[name])
+                    .and_then(|d| d.abs()?.max_all()?.to_scalar::<f32>())
+                    .expect("comparable");
+                assert!(moved > 1e-4, "{name} moved by {moved}");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a training takes of the machine's memory, known before its first step.
+//!
+//! Counted are the arrays that are alive at the worst moment of a step; what the allocator and
+//! short-lived buffers add is covered by a margin. On the CPU all arrays are f32.
+
+use model::config::ModelConfig;
+use model::kernels::gemm::Arithmetic;
+use model::tree::TokenTree;
+
+use crate::dataset::Dataset;
+use crate::train::TrainOptions;
+
+const F32: u64 = 4;
+
+/// Share of the counted activations that buffers of a single operation may add.
+const MARGIN: f64 = 0.25;
+
+/// Bytes that a training needs at most, beyond what a loaded model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Tokens of the largest batch, shared prefixes once.
+    pub batch_tokens: usize,
+    /// Weights packed for the way back.
+    pub packed: u64,
+    /// Adapter, its gradients and the optimizer's moments.
+    pub states: u64,
+    /// What the forward pass of the largest batch keeps.
+    pub activations: u64,
+    /// The same with only every block's input kept.
+    pub recomputed_activations: u64,
+    /// Logits of a chunk of supervised tokens, and their gradient.
+    pub logits: u64,
+}
+
+impl MemoryPlan {
+    /// The plan of `options` on `dataset`.
+    pub fn new(
+        config: &ModelConfig,
+        arithmetic: Arithmetic,
+        dataset: &Dataset,
+        options: &TrainOptions,
+    ) -> Self {
+        let order = dataset.order(options.batch, options.epochs, options.seed);
+        let batch_tokens = order
+            .iter()
+            .map(|batch| {
+                let rows: Vec<&[u32]> = batch
+                    .iter()
+                    .map(|index| dataset.rows()[*index].tokens.as_slice())
+                    .collect();
+                TokenTree::new(&rows).len()
+            })
+            .max()
+            .unwrap_or(0);
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let (hidden, inner) = (count(config.hidden_size), count(config.intermediate_size));
+        let query = count(config.num_attention_heads * config.head_dim);
+        let key_value = count(config.num_key_value_heads * config.head_dim);
+        let (layers, rank) = (count(config.num_hidden_layers), count(options.adapter.rank));
+        let targets = count(options.adapter.targets.len());
+        let linear = hidden * (2 * query + 2 * key_value + 3 * inner);
+        // Inputs and outputs of the seven projections of a block, for the adapters.
+        let borders = 2 * (hidden + query) + 2 * (hidden + key_value) + 3 * (hidden + inner);
+        let parameters = layers * rank * borders * targets / 7;
+        // Input, middle and both norms; q and attended; k, v; gate, up and their product.
+        let kept = 4 * hidden + 2 * query + 2 * key_value + 3 * inner + 7 * rank;
+        let tokens = count(batch_tokens);
+        let bytes_of_weight = match arithmetic {
+            Arithmetic::Bf16 => 2,
+            Arithmetic::F32 | Arithmetic::SplitBf16 => 4,
+        };
+        let whole = |floats: u64| {
+            let bytes = F32 * floats;
+            bytes + (bytes as f64 * MARGIN) as u64
+        };
+        Self {
+            batch_tokens,
+            packed: bytes_of_weight * (layers * linear + hidden * count(config.vocab_size)),
+            // The weights, their gradients, two moments, and new weights before the old ones go.
+            states: 5 * F32 * parameters,
+            activations: whole(tokens * layers * kept),
+            recomputed_activations: whole(tokens * (layers * hidden + kept)),
+            logits: 2 * F32 * 128 * count(config.vocab_size),
+        }
+    }
+
+    /// All of it.
+    pub fn bytes(&self, recompute: bool) -> u64 {
+        let activations = if recompute {
+            self.recomputed_activations
+        } else {
+            self.activations
+        };
+        self.packed + self.states + activations + self.logits
+    }
+}
+
+/// Memory that can be taken without swapping, in bytes, where the system tells.
+pub fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::adapter::{AdapterConfig, Projection};
+    use model::weights::Checkpoint;
+
+    use super::*;
+    use crate::dataset::Row;
+    use crate::optimizer::{AdamWOptions, Schedule};
+
+    fn plan(rows: usize, own: u32, batch: usize, arithmetic: Arithmetic) -> MemoryPlan {
+        let directory =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
+        let files = Checkpoint::load(
+            &directory,
+            candle_core::DType::F32,
+            &candle_core::Device::Cpu,
+        )
+        .expect("golden model");
+        // A prefix of forty tokens in common, then tokens of its own.
+        let row = |index: usize| {
+            let first = 100 + u32::try_from(index).expect("few") * own;
+            let tokens: Vec<u32> = (0..40).chain(first..first + own).collect();
+            Row {
+                id: index.to_string(),
+                mask: vec![true; tokens.len()],
+                tokens,
+            }
+        };
+        let dataset = Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows");
+        let options = TrainOptions {
+            adapter: AdapterConfig {
+                rank: 4,
+                alpha: 8,
+                rank_stabilised: false,
+                targets: Projection::ALL.to_vec(),
+            },
+            epochs: 2,
+            batch,
+            learning_rate: 1e-3,
+            warmup_share: 0.0,
+            schedule: Schedule::Constant,
+            max_gradient_norm: 1.0,
+            optimizer: AdamWOptions::default(),
+            seed: 0,
+            checkpoint_steps: 1,
+            recompute: false,
+        };
+        MemoryPlan::new(&files.config, arithmetic, &dataset, &options)
+    }
+
+    #[test]
+    fn the_largest_batch_counts_with_its_prefix_once() {
+        assert_eq!(plan(8, 10, 4, Arithmetic::F32).batch_tokens, 80);
+        assert_eq!(plan(8, 10, 1, Arithmetic::F32).batch_tokens, 50);
+    }
+
+    #[test]
+    fn recomputing_and_halves_take_less_and_longer_batches_more() {
+        let whole = plan(8, 20, 4, Arithmetic::F32);
+        assert!(whole.bytes(true) < whole.bytes(false));
+        assert!(whole.bytes(false) > plan(8, 10, 4, Arithmetic::F32).bytes(false));
+        assert_eq!(2 * plan(8, 20, 4, Arithmetic::Bf16).packed, whole.packed);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_system_tells_its_memory() {
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}
