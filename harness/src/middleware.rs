@@ -40,6 +40,10 @@ pub struct Protocol {
     /// Texts that end a model message.
     #[serde(default)]
     pub stop: Vec<String>,
+    /// Whether calls are decoded under a grammar, so that one once begun can't be malformed. Left
+    /// out of the document where it is false, so that content ids from before this field stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub constrained: bool,
 }
 
 /// Written form of a tool call.

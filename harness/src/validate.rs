@@ -10,7 +10,7 @@ use crate::document::{
     Backend, Example, FORMAT, Harness, Memory, MemoryKind, Prompts, Skill, Tool,
 };
 use crate::field_path::FieldPath;
-use crate::middleware::{Hook, HookPoint, Middleware};
+use crate::middleware::{CallFormat, Hook, HookPoint, Middleware};
 
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -171,6 +171,11 @@ fn check_middleware(check: &mut Check, path: &FieldPath, middleware: &Middleware
         protocol.max_tokens_per_turn,
         1,
         131_072,
+    );
+    check.that(
+        !protocol.constrained || matches!(protocol.call_format, CallFormat::Json | CallFormat::Xml),
+        &at.join("constrained"),
+        || "only calls of the formats json and xml can be decoded under a grammar".into(),
     );
     check.that(protocol.stop.len() <= 16, &at.join("stop"), || {
         "more than 16 stop texts".into()

@@ -139,7 +139,8 @@ impl<'a> Run<'a> {
         let messages = self.record.messages.clone();
         let tools = self.announced_tools();
         let prior = self.prior.take();
-        let completion = self.ask(messages, tools, prior).await?;
+        let grammar = self.grammar()?;
+        let completion = self.ask(messages, tools, prior, grammar).await?;
         self.context_used = completion.usage.prompt_tokens + completion.usage.completion_tokens;
         Ok(completion)
     }
@@ -150,6 +151,7 @@ impl<'a> Run<'a> {
         messages: Vec<Message>,
         tools: Vec<ToolSchema>,
         prior: Option<Vec<u32>>,
+        grammar: Option<String>,
     ) -> Result<Completion, ExitReason> {
         let middleware = &self.harness.middleware;
         let request = CompletionRequest {
@@ -166,6 +168,7 @@ impl<'a> Run<'a> {
             stop: middleware.protocol.stop.clone(),
             seed: call_seed(self.seed, self.calls),
             prior,
+            grammar,
         };
         self.calls += 1;
         let seed = request.seed;
@@ -198,6 +201,25 @@ impl<'a> Run<'a> {
             0 => Err(ExitReason::TokenBudget),
             left => Ok(u32::try_from(left).unwrap_or(u32::MAX)),
         }
+    }
+
+    /// What the harness holds replies to.
+    fn grammar(&self) -> Result<Option<String>, ExitReason> {
+        if !self.harness.middleware.protocol.constrained {
+            return Ok(None);
+        }
+        if !self.agent.policy.follows_grammars() {
+            // Quietly dropping what the harness promises would make every comparison wrong.
+            return Err(ExitReason::Infrastructure {
+                reason: "middleware.protocol.constrained needs the policy `local`".into(),
+                is_retryable: false,
+                wait_s: None,
+            });
+        }
+        Ok(crate::protocol::call_grammar(
+            self.format,
+            &self.harness.tools,
+        ))
     }
 
     /// The tools for the policy's own interface.

@@ -270,6 +270,8 @@ fn middleware() -> impl Strategy<Value = Middleware> {
                         call_format,
                         max_turns,
                         max_tokens_per_turn,
+                        constrained: max_turns % 2 == 0
+                            && matches!(call_format, CallFormat::Json | CallFormat::Xml),
                         stop,
                     },
                     sampling: Sampling {

@@ -87,7 +87,7 @@ impl Run<'_> {
                 Message::new(Role::System, prompt.trim()),
                 Message::new(Role::User, question.as_str()),
             ];
-            let completion = self.ask(messages, Vec::new(), None).await?;
+            let completion = self.ask(messages, Vec::new(), None, None).await?;
             // A check is no part of the conversation, and nobody is to learn from it.
             self.record.forget_ids();
             doubting += u32::from(says_wrong(&completion.text));

@@ -4,10 +4,13 @@
 //! ids are kept: tokenising its text again could give other ids, and then neither the cache of
 //! keys and values nor the record of what was sampled would be true any more.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use model::chat_template::Rendered;
-use model::decode::{self, Engine, EngineError, Generation, GenerationRequest, Sampling};
+use model::decode::{
+    self, Constraint, Controls, Engine, EngineError, Generation, GenerationRequest, Sampling,
+};
+use model::grammar::{Grammar, GrammarCompiler, GrammarError};
 use model::tokenizer::{TokenStream, Tokenizer};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -33,7 +36,14 @@ pub struct LocalPolicy {
     tokenizer: Arc<Tokenizer>,
     renderer: Renderer,
     options: LocalPolicyOptions,
+    /// Made for the first reply that has a grammar.
+    grammars: OnceLock<Result<GrammarCompiler, GrammarError>>,
+    /// The last few grammars, ready to be followed from their beginning.
+    compiled: Mutex<Vec<(String, Grammar)>>,
 }
+
+/// Compiled grammars kept: those of the candidates of a gate.
+const KEPT_GRAMMARS: usize = 8;
 
 impl std::fmt::Debug for LocalPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,7 +66,27 @@ impl LocalPolicy {
             tokenizer,
             renderer,
             options,
+            grammars: OnceLock::new(),
+            compiled: Mutex::new(Vec::new()),
         }
+    }
+
+    /// A grammar at its beginning.
+    fn grammar(&self, text: &str) -> Result<Grammar, GrammarError> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, grammar)) = compiled.iter().find(|(known, _)| known == text) {
+            return Ok(grammar.clone());
+        }
+        let compiler = self.grammars.get_or_init(|| {
+            let (vocabulary, stop) = (self.engine.vocabulary(), &self.options.stop_tokens);
+            GrammarCompiler::new(&self.tokenizer, vocabulary, stop)
+        });
+        let grammar = compiler.as_ref().map_err(Clone::clone)?.lark(text)?;
+        if compiled.len() >= KEPT_GRAMMARS {
+            compiled.remove(0);
+        }
+        compiled.push((text.to_owned(), grammar.clone()));
+        Ok(grammar)
     }
 
     /// Ids of the conversation, the known ones kept.
@@ -131,12 +161,23 @@ impl LocalPolicy {
                 temperature: request.temperature as f32,
                 top_p: request.top_p as f32,
                 top_k: request.top_k,
+                min_p: 0.0,
             },
             seed: request.seed,
             stop_tokens: self.options.stop_tokens.clone(),
             stop_strings: request.stop,
         };
-        self.engine.submit(generation, move |result| {
+        let constraint = match &request.grammar {
+            Some(text) => Some(Box::new(self.grammar(text)?) as Box<dyn Constraint>),
+            None => None,
+        };
+        let controls = Controls {
+            constraint,
+            ..Controls::default()
+        };
+        // A rollout that runs out of time must not go on computing.
+        let _cancel = controls.cancel.on_drop();
+        self.engine.submit(generation, controls, move |result| {
             // Nobody waits any more when the rollout ran out of time.
             let _ = sender.send(result);
         });
@@ -154,6 +195,10 @@ impl LocalPolicy {
 impl Policy for LocalPolicy {
     fn id(&self) -> &PolicyId {
         &self.options.id
+    }
+
+    fn follows_grammars(&self) -> bool {
+        true
     }
 
     fn complete(

@@ -10,6 +10,7 @@ use std::pin::Pin;
 
 use model::chat_template::ChatTemplateError;
 use model::decode::EngineError;
+use model::grammar::GrammarError;
 use model::tokenizer::TokenizerError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -83,6 +84,9 @@ pub struct CompletionRequest {
     /// Ids of the conversation up to and including the previous reply, where they are known. A
     /// policy that takes them keeps them exactly and tokenises only what is new.
     pub prior: Option<Vec<u32>>,
+    /// Grammar of the reply, in llguidance's dialect of Lark; only for a policy that
+    /// [follows](Policy::follows_grammars) it.
+    pub grammar: Option<String>,
 }
 
 /// Why a reply ended.
@@ -185,6 +189,9 @@ pub enum PolicyError {
     /// The text can't be tokenised.
     #[error("cannot tokenise the conversation")]
     Tokenizer(#[from] TokenizerError),
+    /// The reply's grammar can't be used.
+    #[error("cannot constrain the reply")]
+    Grammar(#[from] GrammarError),
     /// Decoding failed.
     #[error("cannot decode")]
     Engine(#[from] EngineError),
@@ -204,6 +211,7 @@ impl PolicyError {
             | PolicyError::Refused { .. }
             | PolicyError::Client { .. }
             | PolicyError::Template(_)
+            | PolicyError::Grammar(_)
             | PolicyError::Tokenizer(_) => false,
         }
     }
@@ -217,6 +225,11 @@ pub trait Policy: Send + Sync {
     /// Whether it takes [`CompletionRequest::tools`] and answers with
     /// [`Completion::tool_calls`]. One that doesn't gets the call format `xml` in place of `native`.
     fn has_tool_interface(&self) -> bool {
+        false
+    }
+
+    /// Whether it decodes under [`CompletionRequest::grammar`].
+    fn follows_grammars(&self) -> bool {
         false
     }
 

@@ -5,6 +5,7 @@
 //! Whatever a policy writes, reading it takes time in proportion to its length.
 
 mod fenced;
+mod grammar;
 mod json;
 mod native;
 mod reasoning;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use harness::{Backend, CallFormat, Tool, ToolName};
 use serde_json::{Map, Value};
 
+pub use grammar::call_grammar;
 pub use native::{NativeArguments, read_arguments, unreadable_arguments};
 use reasoning::Reasoning;
 

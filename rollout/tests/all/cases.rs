@@ -144,6 +144,7 @@ fn request() -> CompletionRequest {
         stop: Vec::new(),
         seed: 3,
         prior: None,
+        grammar: None,
     }
 }
 

@@ -86,6 +86,7 @@ fn request(text: &str) -> CompletionRequest {
         stop: Vec::new(),
         seed: 3,
         prior: None,
+        grammar: None,
     }
 }
 

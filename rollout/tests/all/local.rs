@@ -74,6 +74,7 @@ fn request(messages: Vec<Message>) -> CompletionRequest {
         stop: Vec::new(),
         seed: 1,
         prior: None,
+        grammar: None,
     }
 }
 

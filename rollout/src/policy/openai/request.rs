@@ -184,6 +184,7 @@ mod tests {
             stop: Vec::new(),
             seed: u64::MAX,
             prior: None,
+            grammar: None,
         }
     }
 
