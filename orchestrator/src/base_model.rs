@@ -58,6 +58,11 @@ pub fn locate(loaded: &Loaded, cache: &Path) -> ModelPath {
 }
 
 impl BaseModel {
+    /// Its name, without the hash.
+    pub fn name(&self) -> &str {
+        self.id.split_once('@').map_or(&self.id, |(name, _)| name)
+    }
+
     /// Load the configuration's model.
     ///
     /// # Errors

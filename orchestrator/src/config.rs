@@ -399,6 +399,8 @@ impl SftConfig {
             },
             seed,
             checkpoint_steps: self.checkpoint_steps,
+            // Decided by the memory there is.
+            recompute: false,
         }
     }
 }

@@ -80,7 +80,7 @@ pub enum RunError {
     #[error("policy: {0}")]
     Policy(#[from] PolicyError),
     /// The key's variable is not set.
-    #[error("policy.api_key_env: the environment has no {name}")]
+    #[error("api_key_env: the environment has no {name}")]
     NoKey {
         /// The variable.
         name: String,
@@ -111,6 +111,22 @@ pub enum RunError {
     /// A tensor operation failed.
     #[error("tensor operation failed")]
     Tensor(#[from] candle_core::Error),
+    /// Training data that can't be read.
+    #[error("{path}: {reason}")]
+    Data {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong where.
+        reason: String,
+    },
+    /// The address can't be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// A file operation failed.
     #[error("cannot access {path}")]
     Io {
@@ -197,6 +213,7 @@ impl RunError {
             | Self::NoRun { .. }
             | Self::NoAdapter { .. }
             | Self::NoTrajectory { .. }
+            | Self::Data { .. }
             | Self::Registry(RegistryError::UnknownVersion { .. }) => 2,
             Self::NoModel { .. }
             | Self::DamagedModel { .. }
@@ -208,6 +225,7 @@ impl RunError {
             | Self::Server { .. }
             | Self::NoCuda
             | Self::Arithmetic(_)
+            | Self::Listen { .. }
             | Self::Infrastructure { .. }
             | Self::Sandbox(_)
             | Self::Policy(_) => 3,
@@ -240,11 +258,15 @@ impl RunError {
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name } => format!("Set {name} to the server's key."),
+            Self::Listen { .. } => "Choose another --port (0 takes a free one) or --host.".into(),
             Self::Server { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()
             }
             Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),
             Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
+            Self::Train(TrainError::Memory { .. }) => {
+                "A smaller model_loop.sft.batch or max_tokens needs less memory.".into()
+            }
             Self::Stopped { reason: StopReason::File } => {
                 "Remove the file `stop`, then give the same command to go on.".into()
             }

@@ -7,13 +7,15 @@
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
-//! - [`serving`] speaks to servers, [`observer`] and [`stop`] to whoever watches.
+//! - [`chat_rows`] reads and writes conversations as JSON lines.
+//! - [`serving`] speaks to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever watches.
 //!
 //! The library prints nothing; [`cli`] is the binary.
 
 pub mod arithmetic;
 pub mod base_model;
 pub mod builtin;
+pub mod chat_rows;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -27,6 +29,7 @@ pub mod report;
 pub mod rollouts;
 pub mod run;
 pub mod seed;
+pub mod serve_model;
 pub mod serving;
 pub mod splits;
 pub mod stop;

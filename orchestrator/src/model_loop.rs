@@ -9,7 +9,8 @@ use rollout::policy::Policy;
 use rollout::task::Split;
 use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
-use trainer::{Dataset, Progress, Row, StepReport, train};
+use trainer::plan::{MemoryPlan, available_memory};
+use trainer::{Dataset, Progress, Row, StepReport, TrainError, TrainOptions, train};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -168,6 +169,44 @@ impl Workshop {
             .await?)
     }
 
+    /// The options with what the machine's memory decides, once it is certain that the largest batch
+    /// can be held.
+    fn planned(
+        &self,
+        round: u32,
+        mut options: TrainOptions,
+        dataset: &Dataset,
+    ) -> Result<TrainOptions, RunError> {
+        let model = &self.require_base()?.model;
+        // A card's memory is not the machine's.
+        if !model.device().is_cpu() {
+            return Ok(options);
+        }
+        let plan = MemoryPlan::new(&model.config, model.arithmetic(), dataset, &options);
+        let tokens = plan.batch_tokens;
+        let available = available_memory().unwrap_or(u64::MAX);
+        options.recompute = plan.bytes(false) > available;
+        let needed = plan.bytes(options.recompute);
+        if needed > available {
+            return Err(TrainError::Memory {
+                tokens,
+                needed_mib: needed >> 20,
+                available_mib: available >> 20,
+            }
+            .into());
+        }
+        let twice = if options.recompute {
+            ", computing blocks twice to save memory"
+        } else {
+            ""
+        };
+        let gib = needed as f64 / f64::from(1 << 30);
+        self.line(format!(
+            "round {round}: fine-tuning needs up to {gib:.1} GiB for batches of up to {tokens} tokens{twice}"
+        ));
+        Ok(options)
+    }
+
     /// Train, or take the finished training from the journal; returns the adapter's id.
     async fn fine_tune(
         &self,
@@ -193,6 +232,7 @@ impl Workshop {
                 return Ok(done.adapter);
             }
         }
+        let options = self.planned(round, options, dataset)?;
         let directory = self
             .directory
             .join("training")

@@ -1,6 +1,7 @@
 //! The command line. Data goes to stdout, everything else to stderr; `docs/exit-codes.md` lists the
 //! exit codes.
 
+mod data;
 mod doctor;
 mod environment;
 mod eval;
@@ -10,6 +11,7 @@ mod paint;
 mod plan;
 mod progress;
 mod run;
+mod serve_model;
 mod table;
 mod trajectories;
 mod verify_answer;
@@ -63,8 +65,13 @@ enum Command {
     Eval(eval::EvalArgs),
     /// List the rollouts of a run, or read one.
     Trajectories(trajectories::TrajectoriesArgs),
+    /// Look at training data, and move it in and out.
+    #[command(subcommand)]
+    Data(data::DataCommand),
     /// Make an earlier harness version current again, as a new version.
     Rollback(inspect::RollbackArgs),
+    /// Serve the local model over OpenAI's chat API.
+    ServeModel(serve_model::ServeModelArgs),
     /// Judge answers with a verifier, line by line.
     VerifyAnswer(verify_answer::VerifyAnswerArgs),
     /// Ask what the gate accepts, by simulation.
@@ -117,6 +124,7 @@ pub fn main() -> ExitCode {
         }
     };
     start_log();
+    model::memory::keep_freed();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -145,7 +153,9 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Diff(args) => inspect::diff(&root, args),
         Command::Eval(args) => eval::eval(&root, args).await,
         Command::Trajectories(args) => trajectories::trajectories(&root, args).await,
+        Command::Data(command) => data::data(&root, command).await,
         Command::Rollback(args) => inspect::rollback(&root, args).await,
+        Command::ServeModel(args) => serve_model::serve_model(args).await,
         Command::VerifyAnswer(args) => verify_answer::verify_answer(&args),
         Command::Gate(command) => gate::gate(command),
         Command::Doctor(args) => doctor::doctor(args).await,

@@ -67,6 +67,11 @@ impl Paint {
         }
     }
 
+    /// Whether there are colours.
+    pub(crate) fn has_color(self) -> bool {
+        self.has_color
+    }
+
     /// The text in its colour.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         let code = match tone {

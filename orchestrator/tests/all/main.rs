@@ -5,6 +5,7 @@
 mod commands;
 mod config;
 mod evaluation;
+mod serve_model;
 mod whole_run;
 
 use std::path::{Path, PathBuf};

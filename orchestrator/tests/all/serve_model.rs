@@ -1,0 +1,352 @@
+//! `coharness serve-model` on a tiny model: the chat API as clients see it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::Place;
+
+fn golden() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
+    root.canonicalize().expect("golden model")
+}
+
+struct Server {
+    child: Child,
+    address: String,
+    _place: Place,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(more: &[&str], variables: &[(&str, &str)]) -> Self {
+        let place = Place::new();
+        let model = format!("model.path={}", golden().display());
+        let mut arguments = vec![
+            "serve-model",
+            "--port",
+            "0",
+            "--context",
+            "512",
+            "--set",
+            &model,
+            "--set",
+            "model.arithmetic=f32",
+        ];
+        arguments.extend(more);
+        let mut child = place
+            .command(&arguments)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("stdout");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("http://").expect("an address");
+        let address = address.strip_suffix("/v1").expect("a path").to_owned();
+        Self {
+            child,
+            address,
+            _place: place,
+        }
+    }
+
+    /// Status and body.
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("connection");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let key = key
+            .map(|key| format!("authorization: Bearer {key}\r\n"))
+            .unwrap_or_default();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{key}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("sent");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("read");
+        let (head, body) = reply.split_once("\r\n\r\n").expect("a head");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|s| s.parse().ok())
+            .expect("a status");
+        let body = if head
+            .to_ascii_lowercase()
+            .contains("transfer-encoding: chunked")
+        {
+            dechunk(body)
+        } else {
+            body.to_owned()
+        };
+        (status, body)
+    }
+
+    fn chat(&self, body: &Value) -> (u16, Value) {
+        let (status, text) = self.send("POST", "/v1/chat/completions", Some(body), None);
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}")),
+        )
+    }
+
+    fn good(&self, body: &Value) -> Value {
+        let (status, reply) = self.chat(body);
+        assert_eq!(status, 200, "{reply}");
+        reply
+    }
+
+    /// The chunks of a streamed answer.
+    fn stream(&self, body: &Value) -> Vec<Value> {
+        let (status, text) = self.send("POST", "/v1/chat/completions", Some(body), None);
+        assert_eq!(status, 200, "{text}");
+        let mut lines: Vec<&str> = text
+            .lines()
+            .filter_map(|l| l.strip_prefix("data: "))
+            .collect();
+        assert_eq!(lines.pop(), Some("[DONE]"));
+        lines
+            .iter()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    }
+}
+
+fn dechunk(mut body: &str) -> String {
+    let mut text = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).expect("a length");
+        text.push_str(&rest[..length]);
+        body = rest[length..].trim_start_matches("\r\n");
+    }
+    text
+}
+
+fn ask(more: Value) -> Value {
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "What is 7 + 5?"}],
+        "max_tokens": 24, "temperature": 0, "ignore_eos": true,
+    });
+    for (name, value) in more.as_object().expect("object") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[test]
+fn a_conversation_gets_the_reference_reply_plain_and_streamed() {
+    let server = Server::start(&[], &[]);
+    let rows = std::fs::read_to_string(golden().join("greedy.json")).expect("greedy");
+    let rows: Value = serde_json::from_str(&rows).expect("JSON");
+    let row = &rows[1];
+    let reply = server.good(&ask(json!({"logprobs": true, "return_token_ids": true})));
+    assert_eq!(reply["prompt_token_ids"], row["ids"]);
+    let choice = &reply["choices"][0];
+    assert_eq!(choice["token_ids"], row["base"]["ids"]);
+    assert_eq!(
+        (&choice["finish_reason"], &reply["object"]),
+        (&json!("length"), &json!("chat.completion"))
+    );
+    let entries = choice["logprobs"]["content"].as_array().expect("entries");
+    for (entry, expected) in entries
+        .iter()
+        .zip(row["base"]["logprobs"].as_array().expect("list"))
+    {
+        let gap = entry["logprob"].as_f64().expect("number") - expected.as_f64().expect("number");
+        assert!(gap.abs() < 1e-4, "{entry} {expected}");
+    }
+    let usage = &reply["usage"];
+    assert_eq!(usage["completion_tokens"], 24);
+    assert_eq!(
+        usage["prompt_tokens"],
+        row["ids"].as_array().expect("list").len()
+    );
+
+    let options = json!({"stream": true, "stream_options": {"include_usage": true}});
+    let chunks = server.stream(&ask(options));
+    assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
+    let text: String = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert_eq!(text, choice["message"]["content"].as_str().expect("text"));
+    let ends: Vec<&Value> = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["finish_reason"])
+        .filter(|reason| !reason.is_null())
+        .collect();
+    assert_eq!(ends, [&json!("length")]);
+    let last = chunks.last().expect("chunks");
+    assert_eq!(
+        (&last["choices"], &last["usage"]["completion_tokens"]),
+        (&json!([]), &json!(24))
+    );
+    // The prompt's one full block but the last token was there already.
+    assert!(last["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() > Some(0));
+}
+
+#[test]
+fn several_choices_differ_by_seed_and_repeat() {
+    let server = Server::start(&[], &[]);
+    let body = ask(json!({"n": 3, "temperature": 1.0, "seed": 11}));
+    let first = server.good(&body);
+    assert_eq!(first["choices"], server.good(&body)["choices"]);
+    let texts: Vec<&Value> = (0..3)
+        .map(|i| &first["choices"][i]["message"]["content"])
+        .collect();
+    assert!(texts[0] != texts[1] && texts[1] != texts[2], "{texts:?}");
+    let chunks = server.stream(&ask(
+        json!({"n": 3, "temperature": 1.0, "seed": 11, "stream": true}),
+    ));
+    for (index, text) in texts.iter().enumerate() {
+        let joined: String = chunks
+            .iter()
+            .filter(|chunk| chunk["choices"][0]["index"] == index)
+            .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(&json!(joined), *text);
+    }
+}
+
+#[test]
+fn replies_keep_to_schemas_and_demanded_calls() {
+    let server = Server::start(&[], &[]);
+    let schema = json!({"type": "object", "properties": {"answer": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["answer"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+    let free = json!({"temperature": 1.0, "ignore_eos": false, "max_tokens": 200});
+    let with = |more: Value| {
+        let mut body = ask(free.clone());
+        for (name, value) in more.as_object().expect("object") {
+            body[name] = value.clone();
+        }
+        body
+    };
+    for seed in 0..5 {
+        let reply = server.good(&with(json!({"response_format": format, "seed": seed})));
+        let text = reply["choices"][0]["message"]["content"]
+            .as_str()
+            .expect("text");
+        let value: Value = serde_json::from_str(text).expect("JSON");
+        assert!(value["answer"].as_u64().is_some_and(|n| n < 100), "{text}");
+        assert_eq!(reply["choices"][0]["finish_reason"], "stop");
+        let tools =
+            json!([{"type": "function", "function": {"name": "add", "parameters": schema}}]);
+        let call = json!({"tools": tools, "tool_choice": "required", "seed": seed});
+        let reply = server.good(&with(call.clone()));
+        let choice = &reply["choices"][0];
+        assert_eq!(
+            (&choice["finish_reason"], &choice["message"]["content"]),
+            (&json!("tool_calls"), &Value::Null)
+        );
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(function["name"], "add");
+        let arguments = function["arguments"].as_str().expect("text");
+        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        assert!(arguments["answer"].as_u64().is_some_and(|n| n < 100));
+        let mut streamed = with(call);
+        streamed["stream"] = json!(true);
+        let chunks = server.stream(&streamed);
+        let last = &chunks.last().expect("chunks")["choices"][0];
+        assert_eq!(last["delta"]["tool_calls"][0]["function"], *function);
+        assert_eq!(last["finish_reason"], "tool_calls");
+    }
+}
+
+#[test]
+fn adapters_answer_under_their_own_names() {
+    let adapter = format!("tuned={}", golden().join("adapter").display());
+    let server = Server::start(&["--adapter", &adapter], &[]);
+    let (status, models) = server.send("GET", "/v1/models", None, None);
+    let models: Value = serde_json::from_str(&models).expect("JSON");
+    assert_eq!((status, &models["data"][1]["id"]), (200, &json!("tuned")));
+    let rows = std::fs::read_to_string(golden().join("greedy.json")).expect("greedy");
+    let rows: Value = serde_json::from_str(&rows).expect("JSON");
+    for (name, part) in [("tuned", "adapter"), ("llama_tied", "base")] {
+        let reply = server.good(&ask(json!({"model": name, "return_token_ids": true})));
+        assert_eq!(reply["choices"][0]["token_ids"], rows[1][part]["ids"]);
+        assert_eq!(reply["model"], name);
+    }
+    let (status, error) = server.chat(&ask(json!({"model": "gpt"})));
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
+    let server = Server::start(&[], &[]);
+    for (body, code, parameter) in [
+        (
+            json!({"max_tokens": 4000}),
+            json!("context_length_exceeded"),
+            Value::Null,
+        ),
+        (json!({"messages": []}), Value::Null, json!("messages")),
+        (
+            json!({"temperature": 99}),
+            Value::Null,
+            json!("temperature"),
+        ),
+        (json!({"messages": "hello"}), Value::Null, Value::Null),
+    ] {
+        let (status, error) = server.chat(&ask(body));
+        assert_eq!(status, 400, "{error}");
+        assert_eq!(
+            (&error["error"]["code"], &error["error"]["param"]),
+            (&code, &parameter)
+        );
+        assert_eq!(error["error"]["type"], "invalid_request_error");
+    }
+    assert_eq!(server.send("GET", "/health", None, None).0, 200);
+    assert_eq!(server.send("GET", "/nowhere", None, None).0, 404);
+}
+
+#[test]
+fn a_key_is_asked_for_where_one_is_set() {
+    let server = Server::start(&["--api-key-env", "MY_KEY"], &[("MY_KEY", "secret")]);
+    for (key, status) in [(None, 401), (Some("wrong"), 401), (Some("secret"), 200)] {
+        assert_eq!(server.send("GET", "/v1/models", None, key).0, status);
+    }
+}
+
+/// The public client, where `scripts/test` has made an environment with it.
+#[test]
+fn the_openai_client_for_python_understands_the_server() {
+    let Some(python) = std::env::var_os("COHARNESS_TEST_OPENAI_PYTHON") else {
+        println!("skipped: COHARNESS_TEST_OPENAI_PYTHON is not set");
+        return;
+    };
+    let server = Server::start(&[], &[]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai_client.py");
+    let output = Command::new(python)
+        .arg(script)
+        .arg(format!("http://{}/v1", server.address))
+        .output()
+        .expect("Python runs");
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
