@@ -4,6 +4,7 @@
 
 mod commands;
 mod config;
+mod data;
 mod evaluation;
 mod serve_model;
 mod whole_run;
