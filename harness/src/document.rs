@@ -178,7 +178,7 @@ pub struct ToolLimits {
     pub timeout_ms: u64,
     /// Memory of one call.
     pub memory_mib: u64,
-    /// Characters of output that the model may see; the rest is cut.
+    /// Characters of output that the model may see; of a longer one, beginning and end.
     pub output_chars: usize,
 }
 

@@ -3,6 +3,7 @@
 //! Precedence, lowest first: the defaults below, the file, `--set path=value`, the flags that name a
 //! field (`--rounds`). Relative paths are relative to the file they stand in.
 
+mod faults;
 mod gate;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use trainer::{AdamWOptions, Schedule, TrainOptions};
 use crate::arithmetic::ArithmeticKind;
 use crate::builtin;
 
+pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
 
 /// Why a configuration can't be used.
@@ -88,6 +90,9 @@ pub struct Config {
     pub harness: String,
     /// What one problem may cost; equal for everything that is compared.
     pub budget: BudgetConfig,
+    /// What happens when the policy or the sandbox fails.
+    #[serde(default)]
+    pub faults: FaultConfig,
     /// How patches and weights are accepted.
     #[serde(default)]
     pub gate: GateConfig,
@@ -500,8 +505,19 @@ impl Loaded {
                 "evolve and test need at least 1 problem, gate at least 4",
             );
         }
+        if let VerifierKind::Code(limits) = tasks.verifier
+            && (limits.timeout_ms == 0 || limits.memory_mib < 64)
+        {
+            return fail(
+                "tasks.verifier",
+                "code needs a timeout_ms of at least 1 and a memory_mib of at least 64",
+            );
+        }
         if budget.tokens_per_problem == 0 || budget.seconds_per_problem == 0 {
             return fail("budget", "a problem needs at least 1 token and 1 second");
+        }
+        if let Err((field, reason)) = self.config.faults.check() {
+            return fail(field, reason);
         }
         if let Err((field, reason)) = gate.check() {
             return fail(field, reason);

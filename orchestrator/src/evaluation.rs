@@ -19,7 +19,7 @@ use crate::config::Loaded;
 use crate::error::RunError;
 use crate::gate::evidence::wilson;
 use crate::observer::Observer;
-use crate::rollouts::Trial;
+use crate::rollouts::{Rolled, Trial};
 use crate::run::{hold, registry_path};
 use crate::splits::{SplitError, Splits};
 use crate::stop::Stop;
@@ -58,6 +58,8 @@ pub struct Evaluation {
     pub problems: usize,
     /// Rollouts of each.
     pub samples: u32,
+    /// Rollouts that count nowhere below, since policy or sandbox failed on each attempt.
+    pub left_out: usize,
     /// pass@k for k = 1, 2, 4, … up to `samples`.
     pub pass_at: Vec<PassAt>,
     /// What it took.
@@ -75,6 +77,8 @@ pub struct Evaluation {
 pub struct PassAt {
     /// Attempts of which one has to be right.
     pub k: u32,
+    /// Problems with at least `k` samples: those that the estimate is made of.
+    pub problems: usize,
     /// Mean over the problems of the unbiased estimate from the samples of each.
     pub estimate: f64,
     /// 95% interval.
@@ -111,7 +115,7 @@ pub struct ProblemResult {
     pub task: String,
     /// Right answers among its samples.
     pub correct: u32,
-    /// Ids of the rollouts, for `coharness trajectories show`.
+    /// Ids of the rollouts, for `coharness trajectories show`; without those that were left out.
     pub rollouts: Vec<String>,
 }
 
@@ -162,8 +166,11 @@ pub async fn evaluate(
     let started = Instant::now();
     let policy = workshop.policy(adapter.as_deref()).await?;
     let trials = trials(&workshop, request.samples);
+    workshop.check_harness(&harness).await?;
     let harness = Arc::new(harness);
     let title = format!("evaluate {harness_name}");
+    // Unlike a run's, an evaluation's decisions are nobody's: what failed before gets another try.
+    store.forget_left_out().await?;
     let rolled = workshop
         .roll(&title, &policy, &harness, Split::Test, &trials)
         .await;
@@ -171,10 +178,14 @@ pub async fn evaluate(
     drop(lock);
     let rolled = rolled?;
     let samples = request.samples.max(1) as usize;
-    let mut cost = Cost::of(&rolled);
+    let results: Vec<ProblemResult> = rolled
+        .chunks(samples)
+        .zip(&workshop.splits.test)
+        .map(|(rolled, task)| ProblemResult::of(task, rolled))
+        .collect();
+    let ended: Vec<&Trajectory> = rolled.iter().flatten().collect();
+    let mut cost = Cost::of(&ended);
     cost.wall_seconds = started.elapsed().as_secs_f64();
-    let results: Vec<ProblemResult> = rolled.chunks(samples).map(ProblemResult::of).collect();
-    let correct: Vec<u32> = results.iter().map(|result| result.correct).collect();
     Ok(Evaluation {
         harness: harness_name,
         harness_id: harness.id().to_hex(),
@@ -182,12 +193,11 @@ pub async fn evaluate(
         tasks: tasks_name,
         problems: results.len(),
         samples: request.samples.max(1),
-        pass_at: pass_at(&correct, request.samples.max(1)),
+        left_out: rolled.len() - ended.len(),
+        pass_at: pass_at(&results, request.samples.max(1)),
         cost,
-        exits: count(&rolled, |trajectory| {
-            vec![trajectory.exit.name().to_owned()]
-        }),
-        events: count(&rolled, events_of),
+        exits: count(&ended, |trajectory| vec![trajectory.exit.name().to_owned()]),
+        events: count(&ended, events_of),
         results,
     })
 }
@@ -287,26 +297,26 @@ fn find_tasks(loaded: &Loaded, file: Option<&Path>) -> Result<(String, Vec<Task>
 }
 
 impl ProblemResult {
-    fn of(samples: &[Trajectory]) -> Self {
-        let correct = samples
-            .iter()
-            .filter(|sample| sample.verdict.correct)
-            .count();
+    fn of(task: &Task, rolled: &[Rolled]) -> Self {
+        let samples = || rolled.iter().flatten();
+        let correct = samples().filter(|sample| sample.verdict.correct).count();
         ProblemResult {
-            task: samples
-                .first()
-                .map_or_else(String::new, |first| first.task.to_string()),
+            task: task.id.to_string(),
             correct: u32::try_from(correct).unwrap_or(u32::MAX),
-            rollouts: samples
-                .iter()
+            rollouts: samples()
                 .map(|sample| sample.id.as_str().to_owned())
                 .collect(),
         }
     }
+
+    /// Samples that ended.
+    fn samples(&self) -> u32 {
+        u32::try_from(self.rollouts.len()).unwrap_or(u32::MAX)
+    }
 }
 
 impl Cost {
-    fn of(trajectories: &[Trajectory]) -> Self {
+    fn of(trajectories: &[&Trajectory]) -> Self {
         let mut cost = Cost {
             rollouts: trajectories.len(),
             ..Cost::default()
@@ -342,18 +352,18 @@ fn events_of(trajectory: &Trajectory) -> Vec<String> {
 }
 
 fn count(
-    trajectories: &[Trajectory],
+    trajectories: &[&Trajectory],
     names: impl Fn(&Trajectory) -> Vec<String>,
 ) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for name in trajectories.iter().flat_map(names) {
+    for name in trajectories.iter().flat_map(|trajectory| names(trajectory)) {
         *counts.entry(name).or_insert(0) += 1;
     }
     counts
 }
 
-/// pass@k for k = 1, 2, 4, … and `samples`, from the right answers of each problem.
-fn pass_at(correct: &[u32], samples: u32) -> Vec<PassAt> {
+/// pass@k for k = 1, 2, 4, … and `samples`, each from the problems that have as many.
+fn pass_at(results: &[ProblemResult], samples: u32) -> Vec<PassAt> {
     let mut all: Vec<u32> = (0..u32::BITS)
         .map(|power| 1 << power)
         .take_while(|k| *k < samples)
@@ -361,10 +371,17 @@ fn pass_at(correct: &[u32], samples: u32) -> Vec<PassAt> {
     all.push(samples);
     all.into_iter()
         .map(|k| {
-            let values = correct.iter().map(|right| unbiased(samples, *right, k));
-            let values: Vec<f64> = values.collect();
+            let enough = results.iter().filter(|result| result.samples() >= k);
+            let values: Vec<f64> = enough
+                .map(|result| unbiased(result.samples(), result.correct, k))
+                .collect();
             let (estimate, ci95) = mean_with_interval(&values);
-            PassAt { k, estimate, ci95 }
+            PassAt {
+                k,
+                problems: values.len(),
+                estimate,
+                ci95,
+            }
         })
         .collect()
 }
@@ -411,6 +428,33 @@ fn mean_with_interval(values: &[f64]) -> (f64, [f64; 2]) {
 mod tests {
     use super::*;
 
+    /// Problems with as many samples each.
+    fn results(correct: &[u32], samples: u32) -> Vec<ProblemResult> {
+        let of = |correct: &u32| ProblemResult {
+            task: String::new(),
+            correct: *correct,
+            rollouts: (0..samples).map(|sample| sample.to_string()).collect(),
+        };
+        correct.iter().map(of).collect()
+    }
+
+    #[test]
+    fn what_was_left_out_counts_neither_as_right_nor_as_wrong() {
+        let mut results = results(&[2, 0, 1], 4);
+        // Of the first problem two right samples are there, of the last none at all.
+        results[0].rollouts.truncate(2);
+        results[2].rollouts.clear();
+        results[2].correct = 0;
+        let pass = pass_at(&results, 4);
+        let figures: Vec<(u32, usize, f64)> =
+            pass.iter().map(|p| (p.k, p.problems, p.estimate)).collect();
+        assert_eq!(figures, [(1, 2, 0.5), (2, 2, 0.5), (4, 1, 0.0)]);
+        for result in &mut results {
+            result.rollouts.clear();
+        }
+        assert_eq!(pass_at(&results, 4)[0].ci95, [0.0, 1.0]);
+    }
+
     #[test]
     fn pass_at_k_is_the_share_of_sets_with_a_right_answer() {
         // All sets of k out of n, counted one by one.
@@ -435,7 +479,7 @@ mod tests {
     #[test]
     fn ks_are_powers_of_two_and_the_number_of_samples() {
         let ks = |samples| {
-            pass_at(&[1], samples)
+            pass_at(&results(&[1], samples), samples)
                 .iter()
                 .map(|p| p.k)
                 .collect::<Vec<_>>()
@@ -472,7 +516,7 @@ mod tests {
                         .sum()
                 })
                 .collect();
-            let [low, high] = pass_at(&correct, samples)[0].ci95;
+            let [low, high] = pass_at(&results(&correct, samples), samples)[0].ci95;
             covered += u32::from(low <= 0.5 && 0.5 <= high);
             width += high - low;
         }

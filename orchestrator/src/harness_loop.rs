@@ -6,7 +6,8 @@ use critic::{Critic, LeakGuard, Proposal, RulesCritic, TriedPatch, cluster};
 use harness::Harness;
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
-use rollout::task::Split;
+use rollout::task::{Split, Task};
+use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -128,9 +129,10 @@ impl Workshop {
             "round {round} · cycle {iteration} · diagnose {}",
             head.name()
         );
-        let trajectories = self
+        let rolled = self
             .roll(&title, policy, &head.harness, Split::Evolve, &trials)
             .await?;
+        let trajectories: Vec<Trajectory> = rolled.into_iter().flatten().collect();
         let critic = RulesCritic;
         let diagnosis = critic.diagnose(&head.harness, &trajectories);
         let clusters = cluster(&diagnosis.records, &trajectories);
@@ -178,7 +180,8 @@ impl Workshop {
             }
         ));
         let held_out = self.splits.gate.iter().chain(&self.splits.test);
-        let guard = LeakGuard::new(held_out.map(|task| task.problem.as_str()));
+        let held_out: Vec<String> = held_out.flat_map(Task::telling_texts).collect();
+        let guard = LeakGuard::new(held_out.iter().map(String::as_str));
         let mut proposals = Vec::new();
         for proposal in critic.propose(&head.harness, &clusters, history) {
             if let Err(leak) = guard.check(&proposal.patch) {

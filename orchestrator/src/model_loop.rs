@@ -114,8 +114,10 @@ impl Workshop {
                 Arc::new(explorer)
             }
         };
-        self.roll(&title, policy, &harness, Split::Evolve, &trials)
-            .await
+        let rolled = self
+            .roll(&title, policy, &harness, Split::Evolve, &trials)
+            .await?;
+        Ok(rolled.into_iter().flatten().collect())
     }
 
     /// Rows of the chosen trajectories, and how many of these gave any.

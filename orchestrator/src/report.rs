@@ -150,6 +150,9 @@ pub struct EvaluateRow {
     /// Answers that the verifier could not decide within its budget; they score nothing.
     #[serde(default)]
     pub undecided: u32,
+    /// Problems that aren't in the rate, since policy or sandbox failed on each attempt.
+    #[serde(default)]
+    pub left_out: u32,
 }
 
 /// Accepted and rejected.
@@ -236,6 +239,8 @@ pub struct Report {
     pub wall_s: i64,
     /// Rollouts made.
     pub rollouts: i64,
+    /// Those of them that policy or sandbox kept from ending; they count nowhere else.
+    pub left_out: i64,
     /// Tokens generated.
     pub generated_tokens: i64,
     /// Diagnoses in order.
@@ -310,6 +315,7 @@ impl Report {
             gate,
             wall_s: wall_seconds(&store.sessions().await?),
             rollouts: totals.rollouts,
+            left_out: totals.left_out,
             generated_tokens: totals.completion_tokens,
             diagnoses: rows(store, kind::DIAGNOSE).await?,
             patch_decisions,

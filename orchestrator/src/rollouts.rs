@@ -1,29 +1,27 @@
 //! Rolling out many trials at once, each at most once ever.
+//!
+//! Rollouts that policy or sandbox keep from ending are tried again as [`line`] says.
 
-use std::collections::VecDeque;
+mod line;
+mod rolling;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use harness::Harness;
-use rollout::agent::{Agent, rollout};
+use rollout::agent::Agent;
 use rollout::policy::Policy;
 use rollout::task::{Split, Task};
-use rollout::trajectory::{ExitReason, RolloutId, RolloutKey, Trajectory};
-use tokio::task::JoinSet;
+use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
 
+use self::rolling::Rolling;
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
 use crate::seed::Seed;
 use crate::store::Made;
 use crate::workshop::Workshop;
-
-/// Time between looks at whether to stop, while the server wants a rest.
-const STOP_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Attempts at a rollout that infrastructure kept from finishing.
-const ATTEMPTS: u32 = 3;
 
 /// A problem with the seed it is rolled out with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +56,12 @@ pub(crate) fn draw(tasks: &[Task], count: usize, seed: Seed) -> Vec<Trial> {
     drawn
 }
 
+/// What became of a trial: its trajectory, or none if policy or sandbox failed each time while other
+/// rollouts succeeded. Such a trial is left out of whatever is counted, diagnosed or trained on.
+pub type Rolled = Option<Trajectory>;
+
 impl Workshop {
-    /// Trajectories of `trials` under one harness and policy, in their order.
+    /// What became of `trials` under one harness and policy, in their order.
     ///
     /// # Errors
     /// As [`Self::roll_arms`].
@@ -70,7 +72,7 @@ impl Workshop {
         harness: &Arc<Harness>,
         split: Split,
         trials: &[Trial],
-    ) -> Result<Vec<Trajectory>, RunError> {
+    ) -> Result<Vec<Rolled>, RunError> {
         let arm = Arm {
             policy: Arc::clone(policy),
             harness: Arc::clone(harness),
@@ -79,133 +81,37 @@ impl Workshop {
         Ok(arms.into_iter().flatten().collect())
     }
 
-    /// Trajectories of the same `trials` under several arms, one list each. Those in the journal are
+    /// What became of the same `trials` under several arms, one list each. Those in the journal are
     /// taken from it; the rest run `parallel_rollouts` at a time, problem by problem over all arms,
-    /// and are stored as they finish.
+    /// and are stored as they finish. While nothing succeeds, nothing is sent but a probe now and
+    /// then.
     ///
     /// # Errors
-    /// When the run is to stop, a rollout fails for reasons other than the policy's answers, or the
-    /// store fails. Finished rollouts are stored in every case.
+    /// When the run is to stop, nothing has succeeded for longer than `faults` allow, or the store
+    /// fails. Finished rollouts are stored in every case.
     pub async fn roll_arms(
         &self,
         title: &str,
         arms: &[Arm],
         split: Split,
         trials: &[Trial],
-    ) -> Result<Vec<Vec<Trajectory>>, RunError> {
+    ) -> Result<Vec<Vec<Rolled>>, RunError> {
         let started = Instant::now();
-        let total = (trials.len() * arms.len()) as u64;
         self.notice(Notice::Began(Phase {
             title: title.to_owned(),
-            total,
+            total: (trials.len() * arms.len()) as u64,
             unit: "rollouts",
         }));
-        let agents: Vec<Agent> = arms.iter().map(|arm| self.agent(arm)).collect();
-        let jobs: Vec<(&Agent, &Trial)> = trials
-            .iter()
-            .flat_map(|trial| agents.iter().map(move |agent| (agent, trial)))
-            .collect();
-        let mut found: Vec<Option<Trajectory>> = Vec::with_capacity(jobs.len());
-        let mut tally = Tally::default();
-        let mut missing = Vec::new();
-        for (index, (agent, trial)) in jobs.iter().enumerate() {
-            let stored = self
-                .store
-                .trajectory(&self.rollout_id(agent, trial))
-                .await?;
-            match &stored {
-                Some(trajectory) => self.advanced(&mut tally, trajectory, 0),
-                None => missing.push(index),
-            }
-            found.push(stored);
-        }
-        let mut running = JoinSet::new();
-        let mut queue: VecDeque<usize> = missing.into();
-        let parallel = arms
-            .iter()
-            .map(|arm| arm.harness.middleware.runtime.parallel_rollouts)
-            .max();
-        let limit = parallel.unwrap_or(1).max(1) as usize;
-        let mut failure = None;
-        let mut rest_until = None;
-        loop {
-            if running.is_empty()
-                && let Some(until) = rest_until.take()
-                && let Err(stopped) = self.rest(until).await
-            {
-                failure.get_or_insert(stopped);
-            }
-            while rest_until.is_none() && failure.is_none() && running.len() < limit {
-                if let Some(reason) = self.stop.reason() {
-                    failure = Some(RunError::Stopped { reason });
-                    break;
-                }
-                let Some(index) = queue.pop_front() else {
-                    break;
-                };
-                let (agent, trial) = (jobs[index].0.clone(), jobs[index].1.clone());
-                running.spawn(async move { (index, attempt(&agent, &trial, split).await) });
-            }
-            // After a failure, what is in flight is still finished and stored.
-            let Some(done) = running.join_next().await else {
-                break;
-            };
-            let (index, trajectory) = match done {
-                Ok(done) => done,
-                Err(error) => {
-                    let reason = error.to_string();
-                    failure.get_or_insert(RunError::Panic { reason });
-                    continue;
-                }
-            };
-            if let ExitReason::Infrastructure { reason, wait_s, .. } = &trajectory.exit {
-                if let Some(seconds) = wait_s {
-                    queue.push_front(index);
-                    let until = Instant::now() + Duration::from_secs(*seconds);
-                    rest_until = rest_until.max(Some(until));
-                    continue;
-                }
-                let reason = reason.clone();
-                failure.get_or_insert(RunError::Infrastructure { reason });
-                continue;
-            }
-            if let Err(error) = self.store.record_trajectory(&trajectory, self.made()).await {
-                failure.get_or_insert(error.into());
-                continue;
-            }
-            self.advanced(&mut tally, &trajectory, trajectory.usage.completion_tokens);
-            found[index] = Some(trajectory);
-        }
+        let mut rolling = Rolling::new(self, arms, split, trials).await?;
+        let outcome = rolling.run().await;
         self.notice(Notice::Ended {
             took: started.elapsed(),
         });
-        match failure {
-            Some(failure) => Err(failure),
-            None => {
-                let mut lists: Vec<Vec<Trajectory>> = arms.iter().map(|_| Vec::new()).collect();
-                for (index, trajectory) in found.into_iter().flatten().enumerate() {
-                    lists[index % arms.len()].push(trajectory);
-                }
-                Ok(lists)
-            }
+        outcome?;
+        if let Some(warning) = rolling.warning() {
+            self.notice(Notice::Warning(warning));
         }
-    }
-
-    /// Waits because the server asked for it: visibly, and only as long as nobody stops the run.
-    async fn rest(&self, until: Instant) -> Result<(), RunError> {
-        let seconds = until
-            .saturating_duration_since(Instant::now())
-            .as_secs_f64();
-        let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
-        self.notice(Notice::Warning(text));
-        while Instant::now() < until {
-            if let Some(reason) = self.stop.reason() {
-                return Err(RunError::Stopped { reason });
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            tokio::time::sleep(left.min(STOP_INTERVAL)).await;
-        }
-        Ok(())
+        Ok(rolling.into_lists())
     }
 
     fn made(&self) -> Made {
@@ -226,17 +132,6 @@ impl Workshop {
         }
     }
 
-    fn advanced(&self, tally: &mut Tally, trajectory: &Trajectory, tokens: u64) {
-        tally.done += 1;
-        tally.correct += u32::from(trajectory.verdict.correct);
-        let figure = format!("{}/{} solved", tally.correct, tally.done);
-        self.notice(Notice::Advanced {
-            by: 1,
-            tokens,
-            figure,
-        });
-    }
-
     fn rollout_id(&self, agent: &Agent, trial: &Trial) -> RolloutId {
         RolloutId::of(&RolloutKey {
             policy: agent.policy.id(),
@@ -249,25 +144,52 @@ impl Workshop {
     }
 }
 
-#[derive(Default)]
-struct Tally {
-    done: u32,
-    correct: u32,
-}
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A rollout that ended, for tests of what counts them.
 
-/// Roll out, again after a fault that may pass.
-async fn attempt(agent: &Agent, trial: &Trial, split: Split) -> Trajectory {
-    let mut number = 1;
-    loop {
-        let trajectory = rollout(agent, &trial.task, split, trial.seed).await;
-        match &trajectory.exit {
-            ExitReason::Infrastructure {
-                is_retryable: true, ..
-            } if number < ATTEMPTS => {
-                tokio::time::sleep(Duration::from_secs(1 << number)).await;
-                number += 1;
-            }
-            _ => return trajectory,
+    use rollout::policy::PolicyId;
+    use rollout::task::{ContentHash, Split, TaskId};
+    use rollout::trajectory::{
+        ExitReason, RolloutBudget, RolloutId, RolloutKey, Trajectory, Usage, Verdict,
+    };
+
+    pub(crate) fn trajectory() -> Trajectory {
+        let harness = harness::naive().expect("the shipped harness").id();
+        let policy = PolicyId::new("theta");
+        let task_hash = ContentHash::of_problem("How many?");
+        let budget = RolloutBudget {
+            max_tokens: 100,
+            wall: std::time::Duration::from_secs(60),
+        };
+        Trajectory {
+            id: RolloutId::of(&RolloutKey {
+                policy: &policy,
+                harness: &harness,
+                task_hash: &task_hash,
+                seed: 0,
+                budget: &budget,
+                sandbox_level: "none",
+            }),
+            task: TaskId::new("t"),
+            task_hash,
+            split: Split::Gate,
+            harness,
+            policy,
+            seed: 0,
+            sandbox_level: "none".into(),
+            steps: Vec::new(),
+            messages: Vec::new(),
+            model_calls: Vec::new(),
+            answer: None,
+            verdict: Verdict {
+                correct: false,
+                undecided: false,
+                rule: "none".into(),
+            },
+            exit: ExitReason::Answered,
+            usage: Usage::default(),
+            wall_ms: 1,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use harness::HarnessId;
 use registry::{Provenance, Registry, RunId};
 use rollout::task::Split;
+use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -120,6 +121,7 @@ pub async fn run(
             stop,
         })
         .await?;
+        workshop.check_harness(&starting).await?;
         workshop.rounds().await
     }
     .await;
@@ -232,9 +234,9 @@ async fn register(
 }
 
 /// First field in which two configurations differ. More rounds or time for the same run are no
-/// difference: they extend it.
+/// difference: they extend it. Nor is another patience with faults.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 2] = ["run.rounds", "budget.run_seconds"];
+    const EXTENDS: [&str; 3] = ["run.rounds", "budget.run_seconds", "faults"];
     if a == b || EXTENDS.contains(&path) {
         return None;
     }
@@ -298,26 +300,30 @@ impl Workshop {
         let seed = self.seed().derive("test");
         let trials = draw(&self.splits.test, self.splits.test.len(), seed);
         let title = format!("test · {}", label.replace('_', " "));
-        let trajectories = self
+        let rolled = self
             .roll(&title, &policy, &head.harness, Split::Test, &trials)
             .await?;
+        let trajectories: Vec<&Trajectory> = rolled.iter().flatten().collect();
+        let left_out = rolled.len() - trajectories.len();
         let mut exits = BTreeMap::new();
         let mut tokens = 0;
         for trajectory in &trajectories {
-            let exit = serde_json::to_value(&trajectory.exit).unwrap_or_default();
-            *exits
-                .entry(exit["type"].as_str().unwrap_or_default().to_owned())
-                .or_insert(0) += 1;
+            *exits.entry(trajectory.exit.name().to_owned()).or_insert(0) += 1;
             tokens += trajectory.usage.completion_tokens;
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let correct = trajectories.iter().filter(|t| t.verdict.correct).count();
         let rate = PassRate::of(count(correct), count(trajectories.len()));
         let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
-        let note = match undecided {
-            0 => String::new(),
-            n => format!(", {n} undecided"),
-        };
+        let mut note = String::new();
+        for (number, what) in [
+            (undecided, "undecided"),
+            (left_out, "more left out for faults of policy or sandbox"),
+        ] {
+            if number > 0 {
+                note.push_str(&format!(", {number} {what}"));
+            }
+        }
         self.line(format!(
             "{title}: {:.1}% [{:.1}, {:.1}] of {} problems under {}{note}",
             100.0 * rate.pass_at_1,
@@ -335,6 +341,7 @@ impl Workshop {
             exits,
             mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
             undecided: count(undecided),
+            left_out: count(left_out),
         };
         let harness: HarnessId = head.harness.id();
         let key = self.key(

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::Harness;
+use harness::{CallFormat, Harness, Hook, ToolState};
 use model::adapter::Adapter;
 use model::decode::{Engine, EngineOptions};
 use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
+use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
-use rollout::verifier::{Verifier, build};
-use sandbox::{HelperCommand, Sandbox, SandboxOptions};
+use rollout::verifier::{Verifier, VerifierKind, build};
+use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions, SandboxPolicy};
 
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
@@ -40,6 +41,22 @@ pub struct Environment {
     pub allow_weak_sandbox: bool,
     /// Looks up the variable a configuration names for a server's key.
     pub key: fn(&str) -> Option<String>,
+}
+
+impl Environment {
+    /// The box for programs, tested on this machine.
+    ///
+    /// # Errors
+    /// When there is none, or it doesn't hold and that isn't allowed.
+    pub async fn open_sandbox(&self) -> Result<Sandbox, SandboxError> {
+        let helper = HelperCommand::new(self.helper.clone());
+        let options = SandboxOptions {
+            allow_degraded: self.allow_weak_sandbox,
+            ..SandboxOptions::default()
+        };
+        let (python, scratch) = (self.python.clone(), self.scratch.clone());
+        Sandbox::with_options(helper, python, scratch, options).await
+    }
 }
 
 /// Policies kept ready: the incumbent weights and the ones they are compared with.
@@ -91,6 +108,8 @@ pub struct Workshop {
     policies: Mutex<Vec<Ready>>,
     /// The round in progress, 0 before the first one.
     pub(crate) round: AtomicU32,
+    /// Whether a rollout has succeeded since the process started.
+    pub(crate) has_answered: AtomicBool,
 }
 
 impl Workshop {
@@ -115,16 +134,11 @@ impl Workshop {
         } else {
             None
         };
-        let helper = HelperCommand::new(environment.helper.clone());
-        let scratch = environment.scratch.clone();
-        let options = SandboxOptions {
-            allow_degraded: environment.allow_weak_sandbox,
-            ..SandboxOptions::default()
-        };
-        let python = environment.python.clone();
-        let sandbox = Sandbox::with_options(helper, python, scratch, options).await?;
+        let sandbox = environment.open_sandbox().await?;
         let sandbox_level = sandbox.enforcement().level().to_owned();
-        let verifier = build(&loaded.config.tasks.verifier);
+        let sandbox = Arc::new(sandbox);
+        let runner: Arc<dyn ToolRunner> = sandbox.clone();
+        let verifier = build(&loaded.config.tasks.verifier, Some(runner));
         if let Some(warning) = unread_golds(&splits, verifier.as_ref()) {
             observer.notice(Notice::Warning(warning));
         }
@@ -142,7 +156,7 @@ impl Workshop {
             registry: Mutex::new(registry),
             directory,
             base,
-            sandbox: Arc::new(sandbox),
+            sandbox,
             sandbox_level,
             verifier,
             stop,
@@ -150,6 +164,7 @@ impl Workshop {
             environment,
             policies: Mutex::new(Vec::new()),
             round: AtomicU32::new(0),
+            has_answered: AtomicBool::new(false),
         })
     }
 
@@ -170,6 +185,53 @@ impl Workshop {
     /// Tell the observer.
     pub fn notice(&self, notice: Notice) {
         self.observer.notice(notice);
+    }
+
+    /// Check a starting harness against this machine and the verifier. A patch that asks for what can't
+    /// be had loses at the gate; a run that starts so would learn nothing.
+    ///
+    /// # Errors
+    /// When a tool can't run here.
+    pub(crate) async fn check_harness(&self, harness: &Harness) -> Result<(), RunError> {
+        for (name, tool) in &harness.tools {
+            let policy = SandboxPolicy {
+                memory_mib: tool.limits.memory_mib,
+                ..SandboxPolicy::default()
+            };
+            let mut tried = self.sandbox.run_python("", &policy).await.map(drop);
+            if tool.state == ToolState::Stateful && tried.is_ok() {
+                tried = self.sandbox.open_session().await.map(drop);
+            }
+            match tried {
+                Ok(()) => {}
+                Err(error @ (SandboxError::Policy(_) | SandboxError::NoForkServer { .. })) => {
+                    return Err(RunError::Harness {
+                        path: PathBuf::from(&harness.name),
+                        reason: format!("the tool {name} can't run here: {error}"),
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.warn_of_calls(harness);
+        Ok(())
+    }
+
+    /// Warn where `harness` takes the programs that are asked for as answers for calls.
+    fn warn_of_calls(&self, harness: &Harness) {
+        let middleware = &harness.middleware;
+        let takes_blocks = middleware.protocol.call_format == CallFormat::Fenced
+            || middleware
+                .hooks
+                .post_model_call
+                .contains(&Hook::ExtractFencedCode {});
+        let is_asked_for = matches!(self.loaded.config.tasks.verifier, VerifierKind::Code(_));
+        if is_asked_for && takes_blocks && !harness.tools.is_empty() {
+            let text = "tasks.verifier is code, but the harness takes fenced code for a call of its tool: a \
+                        program that is meant as the answer is run as a call. Use another call format, \
+                        without extract_fenced_code, or no tool";
+            self.notice(Notice::Warning(text.into()));
+        }
     }
 
     /// Tell the observer a line.

@@ -8,7 +8,7 @@ mod tool_call;
 mod vote;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::{CallFormat, Harness, Hook, Tool, ToolName};
 
@@ -19,6 +19,9 @@ use crate::tools::{ToolRunner, ToolSession};
 use crate::trajectory::{Event, ExitReason, Message, Role, RolloutBudget, StepKind, Trajectory};
 use crate::verifier::Verifier;
 use record::Record;
+
+/// Time for a policy to say at the deadline that it was kept from asking.
+const DEADLINE_GRACE: Duration = Duration::from_millis(20);
 
 /// Everything a rollout needs but the task. Cheap to clone; one serves any number of rollouts.
 #[derive(Clone)]
@@ -40,7 +43,7 @@ pub struct Agent {
 /// Runs one task. Never fails: what goes wrong is the trajectory's exit reason.
 pub async fn rollout(agent: &Agent, task: &Task, split: Split, seed: u64) -> Trajectory {
     let (record, exit) = vote::samples(agent, task, seed).await;
-    record.finish(agent, task, split, seed, exit)
+    record.finish(agent, task, split, seed, exit).await
 }
 
 /// Seed of the model call in one turn.
@@ -154,6 +157,7 @@ impl<'a> Run<'a> {
         grammar: Option<String>,
     ) -> Result<Completion, ExitReason> {
         let middleware = &self.harness.middleware;
+        let left = self.wall_left()?;
         let request = CompletionRequest {
             messages,
             tools,
@@ -169,10 +173,13 @@ impl<'a> Run<'a> {
             seed: call_seed(self.seed, self.calls),
             prior,
             grammar,
+            deadline: Some(Instant::now() + left),
         };
         self.calls += 1;
         let seed = request.seed;
-        let reply = tokio::time::timeout(self.wall_left()?, self.agent.policy.complete(request));
+        // A policy that was kept from asking says so at the deadline itself.
+        let limit = left + DEADLINE_GRACE;
+        let reply = tokio::time::timeout(limit, self.agent.policy.complete(request));
         match reply.await {
             Err(_) => Err(ExitReason::WallBudget),
             Ok(Err(PolicyError::ContextOverflow { .. })) => {
@@ -250,7 +257,7 @@ impl<'a> Run<'a> {
 }
 
 /// An error with what caused it, in one line.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

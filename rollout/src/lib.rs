@@ -30,4 +30,4 @@ pub use trajectory::{
     Event, ExitReason, Message, ModelCall, Role, RolloutBudget, RolloutId, RolloutKey, Step,
     StepKind, ToolCall, Trajectory, Usage, Verdict,
 };
-pub use verifier::{Extracted, ExtractionRule, Verifier, VerifierKind};
+pub use verifier::{Extracted, ExtractionRule, PureVerifier, Verifier, VerifierKind};

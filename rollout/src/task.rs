@@ -9,6 +9,8 @@ use harness::JsonError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::verifier::code::cases;
+
 /// Name of a task, unique within its source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -68,7 +70,8 @@ pub struct Task {
     pub id: TaskId,
     /// The text that the policy sees.
     pub problem: String,
-    /// The gold answer, for the verifier only.
+    /// The gold answer, for the verifier only. Of a task that asks for a program, its tests as
+    /// [`cases::to_text`] writes them.
     pub answer: String,
 }
 
@@ -76,6 +79,23 @@ impl Task {
     /// The hash by which splits are kept apart.
     pub fn content_hash(&self) -> ContentHash {
         ContentHash::of_problem(&self.problem)
+    }
+
+    /// The texts by which the task is recognised where it mustn't stand: the problem, and what its
+    /// tests read and expect.
+    pub fn telling_texts(&self) -> Vec<String> {
+        /// Characters of a test that others share only by chance, and those that are enough.
+        const TELLING: usize = 16;
+        const ENOUGH: usize = 4096;
+        let mut texts = vec![self.problem.clone()];
+        for case in cases::from_text(&self.answer).unwrap_or_default() {
+            let parts = [case.stdin, case.code, case.stdout];
+            let parts = parts
+                .iter()
+                .filter(|part| part.trim().chars().count() >= TELLING);
+            texts.extend(parts.map(|part| part.chars().take(ENOUGH).collect()));
+        }
+        texts
     }
 }
 
@@ -100,7 +120,8 @@ pub struct Columns {
     /// Column of the problem text. Where the default is absent, `question` is taken.
     pub problem: String,
     /// Column of the answer: text or a number. Of a text with `####`, as GSM8K has it, only what
-    /// follows the last of these marks.
+    /// follows the last of these marks. Tests of a program stand here as [`cases`] describes; where
+    /// the default is absent, `tests` is taken.
     pub answer: String,
 }
 
@@ -204,14 +225,17 @@ pub fn load_tasks(
 /// One line; the error is the field with what is wrong.
 fn read(fields: &Map<String, Value>, columns: &Columns) -> Result<Task, (String, String)> {
     let fail = |field: &str, reason: &str| Err((field.to_owned(), reason.to_owned()));
-    let problem_field = if columns.problem == "problem"
-        && !fields.contains_key("problem")
-        && fields.contains_key("question")
-    {
-        "question"
-    } else {
-        &columns.problem
+    let present = |named: &str, default: &str, other: &'static str| -> String {
+        let is_other =
+            named == default && !fields.contains_key(default) && fields.contains_key(other);
+        if is_other {
+            other.to_owned()
+        } else {
+            named.to_owned()
+        }
     };
+    let problem_field = &present(&columns.problem, "problem", "question");
+    let answer_field = &present(&columns.answer, "answer", "tests");
     let problem = match fields.get(problem_field) {
         Some(Value::String(problem)) => problem.trim(),
         Some(_) => return fail(problem_field, "should be text"),
@@ -220,16 +244,12 @@ fn read(fields: &Map<String, Value>, columns: &Columns) -> Result<Task, (String,
     if normalise(problem).is_empty() {
         return fail(problem_field, "has no letter or digit");
     }
-    let answer = match fields.get(&columns.answer) {
-        Some(value) => scalar(value).map_err(|reason| (columns.answer.clone(), reason))?,
-        None => return fail(&columns.answer, "is missing"),
-    };
-    let answer = match answer.rsplit_once("####") {
-        Some((_, last)) => without_separators(last.trim()),
-        None => answer.trim().to_owned(),
+    let answer = match fields.get(answer_field) {
+        Some(value) => gold(value).map_err(|reason| (answer_field.clone(), reason))?,
+        None => return fail(answer_field, "is missing"),
     };
     if answer.is_empty() {
-        return fail(&columns.answer, "is empty");
+        return fail(answer_field, "is empty");
     }
     let id = match fields.get(&columns.id) {
         Some(value) => scalar(value).map_err(|reason| (columns.id.clone(), reason))?,
@@ -242,6 +262,24 @@ fn read(fields: &Map<String, Value>, columns: &Columns) -> Result<Task, (String,
         id: TaskId(id.trim().to_owned()),
         problem: problem.to_owned(),
         answer,
+    })
+}
+
+/// The gold answer that a field gives.
+fn gold(value: &Value) -> Result<String, String> {
+    if matches!(value, Value::Array(_) | Value::Object(_)) {
+        return cases::from_value(value).map(|cases| cases::to_text(&cases));
+    }
+    let text = scalar(value)?;
+    // Some sets keep lists as text.
+    if text.trim_start().starts_with(['[', '{'])
+        && let Ok(cases) = cases::from_text(&text)
+    {
+        return Ok(cases::to_text(&cases));
+    }
+    Ok(match text.rsplit_once("####") {
+        Some((_, last)) => without_separators(last.trim()),
+        None => text.trim().to_owned(),
     })
 }
 
@@ -297,6 +335,38 @@ mod tests {
         assert_eq!(answers, ["2", "4", "1234", "0.5"]);
         assert_eq!(tasks[1].id.as_str(), "7");
         assert!(tasks[2].id.as_str().starts_with("task-"));
+    }
+
+    #[test]
+    fn tests_of_a_program_are_an_answer() {
+        let text = r#####"{"id": "a", "problem": "Add.", "tests": [{"stdin": "1 2", "stdout": "3"}]}
+{"id": "b", "problem": "Sub.", "answer": "[{\"input\": \"#### 1\", \"output\": \"2\"}]"}
+{"id": "c", "problem": "A set.", "answer": "[1, 2]"}"#####;
+        let tasks = load(text).expect("tasks");
+        assert_eq!(tasks[0].answer, r#"[{"stdin":"1 2","stdout":"3"}]"#);
+        assert_eq!(
+            tasks[1].answer,
+            r#####"[{"stdin":"#### 1","stdout":"2"}]"#####
+        );
+        assert_eq!(tasks[2].answer, "[1, 2]");
+        assert_eq!(tasks[0].telling_texts(), ["Add."]);
+        let long = r#"{"problem": "Sort.", "tests": [{"stdin": "31 47 12 99 58 20", "stdout": "12 20 31 47 58 99"}]}"#;
+        assert_eq!(
+            load(long).expect("a task")[0].telling_texts(),
+            ["Sort.", "31 47 12 99 58 20", "12 20 31 47 58 99"]
+        );
+        assert_eq!(tasks[2].telling_texts(), ["A set."]);
+        let named = Columns {
+            answer: "cases".into(),
+            ..Columns::default()
+        };
+        let line = r#"{"problem": "p", "cases": [{"stdout": "1"}, {"stdin": "x"}]}"#;
+        assert_eq!(
+            load_tasks(line, "t", &named)
+                .expect_err("refused")
+                .to_string(),
+            "t:1: field `cases` test 2: stdout is missing"
+        );
     }
 
     #[test]

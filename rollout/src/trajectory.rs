@@ -44,7 +44,7 @@ impl RolloutId {
             hasher.update(part.as_bytes());
         };
         // Changes where the same inputs come to something else.
-        text("rollout 2");
+        text("rollout 3");
         text(key.policy.as_str());
         text(&key.harness.to_hex());
         text(key.task_hash.as_str());

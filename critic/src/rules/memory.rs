@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
                   model repeated a note from another problem.",
         repairs: &[repair::CLEAR],
         look: |view| {
-            let answer = *numbers(view.trajectory.answer.as_deref()?).last()?;
+            let answer = *numbers(view.value()?).last()?;
             let mut entries = view.harness.memory.entries.iter();
             let index = entries.position(|entry| numbers(entry).contains(&answer))?;
             let is_in_problem = numbers(view.problem()?).contains(&answer);

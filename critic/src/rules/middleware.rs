@@ -152,7 +152,7 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let result = view.last_good_result()?;
             let printed = numbers(last_line(view.output(result))?);
-            let answer = numbers(view.trajectory.answer.as_deref()?);
+            let answer = numbers(view.value()?);
             let is_met = !printed.is_empty() && !answer.iter().any(|n| printed.contains(n));
             is_met
                 .then(|| result.quote(Medium, last_line(view.output(result))?))

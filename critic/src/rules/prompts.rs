@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
                   compares. The instruction doesn't ask for a bare number.",
         repairs: &[repair::FINAL_NUMBER_ONLY],
         look: |view| {
-            let answer = view.trajectory.answer.as_deref()?.trim();
+            let answer = view.value()?.trim();
             let has_words = answer.split_whitespace().count() > 1
                 && (answer.chars().filter(|c| c.is_alphabetic()).count() > 2);
             let said = view.replies().rfind(|at| at.text().contains(answer))?;

@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
 pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
     let call = view.calls().next_back()?;
     let output = numbers(view.output(view.last_good_result()?));
-    let answer = numbers(view.trajectory.answer.as_deref()?);
+    let answer = numbers(view.value()?);
     let is_whole = !view.has_event(|event| match event {
         Event::HookFired { hook } => hook == "truncate_output",
         event => matches!(event, Event::OutputTruncated),

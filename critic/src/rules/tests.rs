@@ -359,6 +359,37 @@ fn agent() {
     fires("unexplained", &start(), &failed(1).reply("Hm.", None));
 }
 
+/// Where the verifier judges programs, an answer's numbers and words say nothing.
+#[test]
+fn programs_are_no_values() {
+    let program = |text: &str| {
+        let mut trajectory = failed(1)
+            .call("print(12)")
+            .result("12", None)
+            .answered(text);
+        trajectory.verdict.rule = "python_block".into();
+        trajectory
+    };
+    let noted = patched(&start(), "M", NOTE_17);
+    for (rule, harness, text) in [
+        (
+            "answer_has_words",
+            start(),
+            "for kite in range(12): print(kite)",
+        ),
+        ("answer_differs_from_result", start(), "print(14)"),
+        ("stale_note", noted, "17"),
+        ("wrong_program", start(), "12"),
+    ] {
+        let mut value = program(text);
+        value.verdict.rule = "boxed".into();
+        let is_met = super::rule(rule).unwrap().detect(&harness, &value);
+        assert!(is_met.is_some(), "{rule} doesn't fire for a value");
+        is_quiet(rule, &harness, &program(text));
+    }
+    is_quiet("final_answer_ignored", &start(), &program("print(14)"));
+}
+
 #[test]
 fn numbers_in_text() {
     assert_eq!(numbers("1,200 kites, -3 and 4.5."), [1200.0, -3.0, 4.5]);

@@ -145,12 +145,27 @@ impl<'a> View<'a> {
         self.trajectory.answer.is_some()
     }
 
+    /// The answer, where it is a value that may be compared with what was said and printed; a
+    /// program isn't.
+    pub(crate) fn value(&self) -> Option<&'a str> {
+        let answer = self.trajectory.answer.as_deref();
+        answer.filter(|_| !self.answers_with_program())
+    }
+
+    /// Whether the verifier judges programs.
+    fn answers_with_program(&self) -> bool {
+        matches!(
+            self.trajectory.verdict.rule.as_str(),
+            "python_block" | "code_block"
+        )
+    }
+
     /// Whether the model's text itself calls something its answer. A number that the verifier
     /// picked out of prose, or a tool's last line, is an answer that nobody stated.
     pub(crate) fn states_answer(&self) -> bool {
         let rule = &self.trajectory.verdict.rule;
         let is_explicit = rule.starts_with("boxed") || rule.starts_with("answer_is");
-        self.has_answer() && is_explicit
+        self.has_answer() && (is_explicit || self.answers_with_program())
     }
 
     /// Whether any step has an event that tells of a fault.

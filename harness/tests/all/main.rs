@@ -7,6 +7,7 @@
 
 mod canonical;
 mod diff;
+mod docs;
 mod document;
 mod field_path;
 mod folder;

@@ -83,8 +83,12 @@ fn text(evaluation: &Evaluation) -> String {
     ];
     let percent = |share: f64| format!("{:.1}", 100.0 * share);
     let rows = evaluation.pass_at.iter().map(|pass| {
+        let of = match pass.problems {
+            all if all == evaluation.problems => String::new(),
+            some => format!(" of {some} problems"),
+        };
         vec![
-            format!("pass@{}", pass.k),
+            format!("pass@{}{of}", pass.k),
             format!("{}%", percent(pass.estimate)),
             format!("{} to {}", percent(pass.ci95[0]), percent(pass.ci95[1])),
         ]
@@ -113,6 +117,12 @@ fn text(evaluation: &Evaluation) -> String {
         cost.wall_seconds, cost.median_seconds, cost.p95_seconds
     ));
     lines.push(format!("exits      {}", counts(&evaluation.exits)));
+    if evaluation.left_out > 0 {
+        lines.push(format!(
+            "left out   {} rollouts, since policy or sandbox failed each time; the same command tries them again",
+            evaluation.left_out
+        ));
+    }
     if !evaluation.events.is_empty() {
         lines.push(format!("events     {}", counts(&evaluation.events)));
     }

@@ -156,7 +156,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Data(command) => data::data(&root, command).await,
         Command::Rollback(args) => inspect::rollback(&root, args).await,
         Command::ServeModel(args) => serve_model::serve_model(args).await,
-        Command::VerifyAnswer(args) => verify_answer::verify_answer(&args),
+        Command::VerifyAnswer(args) => verify_answer::verify_answer(&args).await,
         Command::Gate(command) => gate::gate(command),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Schema { of } => {

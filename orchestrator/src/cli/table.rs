@@ -132,6 +132,12 @@ pub(crate) fn report(report: &Report) -> String {
             report.gate.rollouts
         ));
     }
+    if report.left_out > 0 {
+        out.push_str(&format!(
+            "{} rollouts are left out of everything: policy or sandbox failed each time\n",
+            report.left_out
+        ));
+    }
     out.push_str(&format!(
         "{} rollouts, {} generated tokens, {} of running; pass@1 is one attempt at each of {n} problems, sampled as the harness says",
         report.rollouts,

@@ -148,7 +148,11 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
 }
 
 fn cells(row: &TrajectoryRow, versions: &Versions) -> Vec<String> {
-    let outcome = if row.correct { "correct" } else { "wrong" };
+    let outcome = match (row.correct, row.exit.as_str()) {
+        (true, _) => "correct",
+        (false, "infrastructure") => "left out",
+        (false, _) => "wrong",
+    };
     vec![
         row.id.chars().take(12).collect(),
         row.round
@@ -469,6 +473,8 @@ impl Page<'_> {
         let verdict = &trajectory.verdict;
         let (tone, word) = match (verdict.correct, &trajectory.answer) {
             (true, _) => (Tone::Good, "✓ correct"),
+            _ if trajectory.exit.is_infrastructure() => (Tone::Faint, "– left out"),
+            _ if verdict.undecided => (Tone::Faint, "? undecided"),
             (false, Some(_)) => (Tone::Bad, "✗ wrong"),
             (false, None) => (Tone::Bad, "✗ no answer"),
         };

@@ -4,12 +4,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use rollout::tools::ToolRunner;
+use rollout::verifier::code::{CodeLimits, cases};
 use rollout::verifier::{Outcome, Verifier, VerifierKind, build};
 use serde_json::{Value, json};
 
-use super::say;
+use super::{environment, say};
 use crate::error::RunError;
 
 /// Relative error of `--kind numeric` where none is given.
@@ -22,6 +25,7 @@ const MAX_LINE: usize = 16 << 20;
 /// Reads lines of {"gold": …, "pred": …}, where pred is an answer or a whole response, and answers each
 /// with a line {"equal": …, "verdict": …, "rule": …, "answer": …}. The verdict is equal, different,
 /// unreadable, undecided or `no_answer`; a line that can't be read is answered with the verdict error.
+/// For the kind code, gold is a list of tests.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyAnswerArgs {
     /// File of JSON lines; - is the standard input.
@@ -45,9 +49,18 @@ pub(crate) struct VerifyAnswerArgs {
         requires = "program"
     )]
     arguments: Vec<String>,
-    /// Wall time of one run of the program.
-    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    /// Wall time of one run of the program of the kind command; processor time of one test of the kind
+    /// code.
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     timeout_ms: u64,
+    /// Memory of one test of the kind code.
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = CodeLimits::default().memory_mib,
+        value_parser = clap::value_parser!(u64).range(64..)
+    )]
+    memory_mib: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,6 +73,8 @@ enum Kind {
     Integer,
     /// Texts.
     Exact,
+    /// Python programs, by their tests, in the sandbox.
+    Code,
     /// A program of yours.
     Command,
 }
@@ -73,6 +88,10 @@ impl VerifyAnswerArgs {
             },
             Kind::Integer => VerifierKind::Integer,
             Kind::Exact => VerifierKind::Exact,
+            Kind::Code => VerifierKind::Code(CodeLimits {
+                timeout_ms: self.timeout_ms,
+                memory_mib: self.memory_mib,
+            }),
             Kind::Command => VerifierKind::Command {
                 program: self.program.clone().unwrap_or_default(),
                 arguments: self.arguments.clone(),
@@ -89,12 +108,22 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, RunError> {
-    let verifier = build(&args.kind());
-    let tally = if args.jsonl == Path::new("-") {
-        judge(verifier.as_ref(), io::stdin().lock())
+pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, RunError> {
+    let kind = args.kind();
+    let runner: Option<Arc<dyn ToolRunner>> = if kind.runs_programs() {
+        Some(Arc::new(environment::read()?.open_sandbox().await?))
     } else {
-        File::open(&args.jsonl).and_then(|file| judge(verifier.as_ref(), BufReader::new(file)))
+        None
+    };
+    let verifier = build(&kind, runner);
+    let runs_programs = kind.runs_programs();
+    let tally = if args.jsonl == Path::new("-") {
+        judge(verifier.as_ref(), runs_programs, io::stdin().lock()).await
+    } else {
+        match File::open(&args.jsonl) {
+            Ok(file) => judge(verifier.as_ref(), runs_programs, BufReader::new(file)).await,
+            Err(error) => Err(error),
+        }
     };
     let tally = tally.map_err(|source| RunError::Io {
         path: args.jsonl.clone(),
@@ -117,7 +146,11 @@ struct Tally {
 }
 
 /// Answers every line as soon as it is read.
-fn judge(verifier: &dyn Verifier, mut input: impl BufRead) -> io::Result<Tally> {
+async fn judge(
+    verifier: &dyn Verifier,
+    runs_programs: bool,
+    mut input: impl BufRead,
+) -> io::Result<Tally> {
     let mut output = io::stdout().lock();
     let mut tally = Tally::default();
     let mut line = Vec::new();
@@ -126,8 +159,15 @@ fn judge(verifier: &dyn Verifier, mut input: impl BufRead) -> io::Result<Tally> 
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(tally);
         }
-        let reply = match question(&line) {
-            Ok((gold, text)) => reply(verifier, &gold, &text, &mut tally),
+        let question = question(&line).and_then(|(gold, text)| {
+            // Tests that can't be run say nothing about a program.
+            if runs_programs {
+                cases::from_text(&gold).map_err(|reason| format!("gold {reason}"))?;
+            }
+            Ok((gold, text))
+        });
+        let reply = match question {
+            Ok((gold, text)) => reply(verifier, &gold, &text, &mut tally).await,
             Err(reason) => {
                 tally.errors += 1;
                 json!({"equal": false, "verdict": "error", "rule": "none", "error": reason})
@@ -141,19 +181,23 @@ fn judge(verifier: &dyn Verifier, mut input: impl BufRead) -> io::Result<Tally> 
     }
 }
 
-fn reply(verifier: &dyn Verifier, gold: &str, text: &str, tally: &mut Tally) -> Value {
-    let assessment = verifier.assess(gold, text);
+async fn reply(verifier: &dyn Verifier, gold: &str, text: &str, tally: &mut Tally) -> Value {
+    let assessment = verifier.assess(gold, text).await;
     *match assessment.outcome {
         Some(Outcome::Equal) => &mut tally.equal,
         Some(Outcome::Undecided) => &mut tally.undecided,
         _ => &mut tally.not,
     } += 1;
-    json!({
+    let mut reply = json!({
         "equal": assessment.outcome == Some(Outcome::Equal),
         "verdict": assessment.name(),
         "rule": assessment.rule,
         "answer": assessment.answer,
-    })
+    });
+    if let Some(failed) = assessment.failed_test {
+        reply["test"] = json!(failed);
+    }
+    reply
 }
 
 /// The gold answer and the text to judge.
@@ -165,6 +209,8 @@ fn question(line: &[u8]) -> Result<(String, String), String> {
     let field = |name: &str| match &line[name] {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
+        // Tests of a program.
+        tests @ (Value::Array(_) | Value::Object(_)) if name == "gold" => Ok(tests.to_string()),
         Value::Null => Err(format!("the line has no {name}")),
         _ => Err(format!("{name} is neither text nor a number")),
     };

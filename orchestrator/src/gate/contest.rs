@@ -13,6 +13,10 @@ use super::plan::Stage;
 use super::sequential::{Judgement, judge};
 use crate::config::GateMode;
 
+/// Share of a stage's pairs that have to be there for it to say anything: those that policy or sandbox
+/// kept from being made may be the telling ones.
+const LEAST_PAIRS: f64 = 0.75;
+
 /// What mode `sequential` adds to a decision's stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -168,14 +172,29 @@ impl Contest {
 
     /// Enter what a turn measured: one result for each of its candidates.
     pub fn record(&mut self, turn: &Turn, results: &[StageResult]) {
+        let (failed, solved) = self.sizes[turn.stage];
+        let planned = failed + solved;
         for (index, result) in turn.candidates.iter().zip(results) {
-            self.entrants[*index].stages.push(*result);
+            let entrant = &mut self.entrants[*index];
+            entrant.stages.push(*result);
+            let pairs = result.delta_in.pairs + result.delta_out.pairs;
+            if f64::from(pairs) < LEAST_PAIRS * f64::from(planned) {
+                entrant.verdict = Some(Verdict::Rejected {
+                    stage: turn.stage + 1,
+                    reason: format!(
+                        "only {pairs} of {planned} pairs could be made; policy or sandbox failed in the others"
+                    ),
+                });
+            }
         }
         match self.mode {
             GateMode::Paper | GateMode::Confirmed => {
                 let mut passed = Vec::new();
                 for &index in &turn.candidates {
                     let entrant = &mut self.entrants[index];
+                    if entrant.verdict.is_some() {
+                        continue;
+                    }
                     match verdict(&entrant.stages, self.sizes.len()) {
                         Some(Verdict::Accepted) => passed.push(index),
                         verdict => entrant.verdict = verdict,
@@ -197,7 +216,7 @@ impl Contest {
         let mut crossed = Vec::new();
         for &index in &turn.candidates {
             let entrant = &mut self.entrants[index];
-            let Some(evidence) = &mut entrant.evidence else {
+            let (None, Some(evidence)) = (&entrant.verdict, &mut entrant.evidence) else {
                 continue;
             };
             let totals = StageResult::pooled(&entrant.stages);
@@ -392,6 +411,20 @@ mod tests {
             detail.contains("stage 2: in +8 −0 of 20, out +1 −0 of 20; test 2 at level"),
             "{detail}"
         );
+    }
+
+    #[test]
+    fn a_candidate_most_of_whose_pairs_are_missing_is_rejected_whatever_the_others_say() {
+        let missing = |pairs| result([9, 0], [0, 0], pairs);
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            let results = [vec![missing(14); 4], vec![missing(15); 4]];
+            let (_, decisions) = drive(mode, &plan(4, 20), &results);
+            let Verdict::Rejected { stage: 1, reason } = &decisions[0].verdict else {
+                panic!("{mode:?}: {:?}", decisions[0].verdict);
+            };
+            assert!(reason.contains("only 28 of 40 pairs"), "{reason}");
+            assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
+        }
     }
 
     #[test]

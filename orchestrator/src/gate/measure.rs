@@ -2,7 +2,6 @@
 
 use harness::Harness;
 use rollout::task::{Split, Task};
-use rollout::trajectory::Trajectory;
 
 use super::contest::{Contest, Decision};
 use super::decide::StageResult;
@@ -11,7 +10,7 @@ use super::martingale::Discoveries;
 use super::plan::{Draw, stages};
 use crate::config::GateMode;
 use crate::error::RunError;
-use crate::rollouts::{Arm, Trial, draw};
+use crate::rollouts::{Arm, Rolled, Trial, draw};
 use crate::seed::Seed;
 use crate::workshop::Workshop;
 
@@ -112,8 +111,9 @@ impl Workshop {
             .await?;
         Ok(trials
             .into_iter()
-            .zip(&classified)
-            .map(|(trial, trajectory)| (trial.task, trajectory.verdict.correct))
+            .zip(classified)
+            // One without a rollout is neither failed nor solved.
+            .filter_map(|(trial, rolled)| Some((trial.task, rolled?.verdict.correct)))
             .collect())
     }
 }
@@ -132,19 +132,56 @@ fn trial(problems: &[(Task, bool)], draw: Draw, stage: usize, seed: Seed) -> Tri
     }
 }
 
-/// Pair both arms of a stage; the first `failed` trials are V_in's.
-fn compare(failed: usize, incumbent: &[Trajectory], candidate: &[Trajectory]) -> StageResult {
-    let pairs: Vec<Pair> = incumbent
+/// Pair both arms of a stage; the first `failed` trials are V_in's. A pair of which an arm was left out
+/// isn't counted.
+fn compare(failed: usize, incumbent: &[Rolled], candidate: &[Rolled]) -> StageResult {
+    let pairs: Vec<Option<Pair>> = incumbent
         .iter()
         .zip(candidate)
-        .map(|(a, b)| Pair {
-            incumbent: a.verdict.correct,
-            candidate: b.verdict.correct,
+        .map(|(incumbent, candidate)| {
+            Some(Pair {
+                incumbent: incumbent.as_ref()?.verdict.correct,
+                candidate: candidate.as_ref()?.verdict.correct,
+            })
         })
         .collect();
     let (failed, solved) = pairs.split_at(failed.min(pairs.len()));
-    StageResult::of(
-        Counts::of(failed.iter().copied()),
-        Counts::of(solved.iter().copied()),
-    )
+    let count = |side: &[Option<Pair>]| Counts::of(side.iter().copied().flatten());
+    StageResult::of(count(failed), count(solved))
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::trajectory::{Trajectory, Verdict};
+
+    use super::*;
+
+    fn rolled(outcomes: &str) -> Vec<Rolled> {
+        let of = |outcome| {
+            let verdict = Verdict {
+                correct: outcome == '+',
+                undecided: false,
+                rule: "boxed".into(),
+            };
+            (outcome != '.').then(|| Trajectory {
+                verdict,
+                ..crate::rollouts::testing::trajectory()
+            })
+        };
+        outcomes.chars().map(of).collect()
+    }
+
+    #[test]
+    fn a_pair_without_one_of_its_arms_isnt_counted() {
+        // V_in: gained, incumbent missing, both failed. V_out: lost, candidate missing, both missing,
+        // both solved.
+        let result = compare(3, &rolled("-.-++.+"), &rolled("++--..+"));
+        let counts = |gained, lost, pairs| Counts {
+            gained,
+            lost,
+            pairs,
+        };
+        assert_eq!(result.delta_in.counts(), counts(1, 0, 2));
+        assert_eq!(result.delta_out.counts(), counts(0, 1, 2));
+    }
 }

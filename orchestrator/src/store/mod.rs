@@ -135,6 +135,8 @@ pub struct RolloutTotals {
     pub rollouts: i64,
     /// Those on gate problems.
     pub gate_rollouts: i64,
+    /// Those that policy or sandbox kept from ending.
+    pub left_out: i64,
     /// Generated tokens.
     pub completion_tokens: i64,
 }
@@ -387,6 +389,7 @@ impl Store {
     pub async fn totals(&self) -> Result<RolloutTotals, StoreError> {
         let row = sqlx::query(
             "SELECT COUNT(*) AS rollouts, COUNT(*) FILTER (WHERE split = 'gate') AS gate_rollouts, \
+             COUNT(*) FILTER (WHERE exit = 'infrastructure') AS left_out, \
              COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory",
         )
         .fetch_one(&self.pool)
@@ -394,6 +397,7 @@ impl Store {
         Ok(RolloutTotals {
             rollouts: row.try_get("rollouts")?,
             gate_rollouts: row.try_get("gate_rollouts")?,
+            left_out: row.try_get("left_out")?,
             completion_tokens: row.try_get("tokens")?,
         })
     }

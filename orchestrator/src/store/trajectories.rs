@@ -49,7 +49,7 @@ pub struct TrajectoryFilter {
     pub split: Option<String>,
     /// The round.
     pub round: Option<u32>,
-    /// Whether the task was solved.
+    /// Whether the task was solved. Rollouts that were left out neither solved it nor failed.
     pub correct: Option<bool>,
     /// Exit reason.
     pub exit: Option<String>,
@@ -137,6 +137,17 @@ impl Store {
         Ok(())
     }
 
+    /// Forgets the rollouts that policy or sandbox kept from ending, so that they are made again.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn forget_left_out(&self) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM trajectory WHERE exit = 'infrastructure'")
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
     /// Finished rollouts, in the order in which they were made.
     ///
     /// # Errors
@@ -150,7 +161,7 @@ impl Store {
             "SELECT id, task, split, harness, policy, correct, exit, completion_tokens, wall_ms, \
              round, done_at FROM trajectory \
              WHERE (?1 IS NULL OR split = ?1) AND (?2 IS NULL OR round = ?2) \
-             AND (?3 IS NULL OR correct = ?3) AND (?4 IS NULL OR exit = ?4) \
+             AND (?3 IS NULL OR (correct = ?3 AND exit <> 'infrastructure')) AND (?4 IS NULL OR exit = ?4) \
              AND (?5 IS NULL OR task = ?5) AND (?6 IS NULL OR harness = ?6) \
              AND (?7 IS NULL OR substr(id, 1, length(?7)) = ?7) \
              ORDER BY round, done_at, split, task, id",

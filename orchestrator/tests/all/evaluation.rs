@@ -1,90 +1,41 @@
 //! `coharness eval` and `coharness trajectories` against a server that knows some of the answers.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::server::{self, Answer};
 use crate::{Place, tasks};
 
 /// Answers "What is i + 1?": with a call first, then rightly for even numbers. Counts requests.
 fn serve() -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let url = format!("http://{}/v1", listener.local_addr().expect("address"));
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    // Ends with the test process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let count = Arc::clone(&count);
-            std::thread::spawn(move || answer(&stream, &count));
-        }
+    let url = server::serve(move |request| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let number = server::number(request);
+        let reply = if request["messages"].to_string().contains("Tool output") {
+            format!("The answer is \\boxed{{{}}}.", number + 1 + number % 2)
+        } else {
+            let code = format!("print({number} + 1)\n# \u{1b}[31m");
+            let call = json!({"name": "python", "arguments": {"code": code}});
+            format!("I compute it.\n{call}")
+        };
+        Answer::Body(json!({
+            "choices": [{"message": {"content": reply, "reasoning_content": "Easy."}, "finish_reason": "eos"}],
+            "usage": {"prompt_tokens": 50, "completion_tokens": 20, "completion_tokens_details": {"reasoning_tokens": 5}},
+        }))
     });
     (url, asked)
-}
-
-fn answer(stream: &TcpStream, count: &AtomicUsize) {
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().expect("a length");
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    if reader.read_exact(&mut body).is_err() || length == 0 {
-        return;
-    }
-    count.fetch_add(1, Ordering::Relaxed);
-    let request: Value = serde_json::from_slice(&body).expect("JSON");
-    let text = request["messages"].to_string();
-    let number: u32 = text
-        .split("What is ")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').next()?.parse().ok())
-        .expect("a problem");
-    let reply = if text.contains("Tool output") {
-        format!("The answer is \\boxed{{{}}}.", number + 1 + number % 2)
-    } else {
-        let call = json!({"name": "python", "arguments": {"code": format!("print({number} + 1)\n# \u{1b}[31m")}});
-        format!("I compute it.\n{call}")
-    };
-    let reply = json!({
-        "choices": [{"message": {"content": reply, "reasoning_content": "Easy."}, "finish_reason": "eos"}],
-        "usage": {"prompt_tokens": 50, "completion_tokens": 20, "completion_tokens_details": {"reasoning_tokens": 5}},
-    })
-    .to_string();
-    let mut stream = stream;
-    // A client that is gone has no use for the reply.
-    let _ = write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{reply}",
-        reply.len()
-    );
 }
 
 fn place(url: &str) -> Place {
     let place = Place::new();
     place.write("eval.jsonl", &tasks(6));
-    place.write(
-        "run.yaml",
-        &format!(
-            "run: {{name: small}}
-model: {{path: model.gguf}}
-policy: {{kind: openai, base_url: '{url}', model: m}}
-tasks:
-  path: tasks.jsonl
-  verifier: integer
-  splits: {{evolve: 2, gate: 4, test: 2}}
-harness: naive
-budget: {{tokens_per_problem: 2000, seconds_per_problem: 60}}
-"
-        ),
-    );
+    let splits = "{evolve: 2, gate: 4, test: 2}";
+    place.write("run.yaml", &server::config(url, splits, ""));
     place
 }
 
@@ -233,20 +184,11 @@ fn a_rollout_can_be_found_and_read() {
 
 #[test]
 fn a_server_that_asks_for_a_long_pause_gets_it_until_someone_stops() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let url = format!("http://{}/v1", listener.local_addr().expect("address"));
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    // Ends with the test process.
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            // The request is of no interest, and the client may be gone.
-            let _ = stream.read(&mut [0; 65_536]);
-            count.fetch_add(1, Ordering::Relaxed);
-            let _ = stream.write_all(
-                b"HTTP/1.1 429 X\r\nconnection: close\r\nretry-after: 3600\r\ncontent-length: 2\r\n\r\n{}",
-            );
-        }
+    let url = server::serve(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Answer::Status(429, "retry-after: 3600\r\n")
     });
     let place = place(&url);
     let mut child = place
@@ -273,4 +215,38 @@ fn a_server_that_asks_for_a_long_pause_gets_it_until_someone_stops() {
     assert!(kill.expect("kill").success());
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert_eq!(child.wait().expect("ends").code(), Some(4), "{rest:?}");
+}
+
+/// A program that prints without end is stopped at the sandbox's cap, and the policy reads beginning
+/// and end of what came before, with a note of what is left out.
+#[test]
+fn a_flood_is_stopped_and_shown_by_its_ends() {
+    const FLOOD: &str =
+        "import os\nos.write(1, b'begin ' * 100)\nb = b'x' * 65536\nwhile True: os.write(1, b)";
+    let results = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&results);
+    let url = server::serve(move |request| {
+        let messages = request["messages"].as_array().expect("messages");
+        let last = messages.last().expect("a message")["content"].as_str();
+        let last = last.expect("text");
+        if last.contains("begin") {
+            log.lock().expect("lock").push(last.to_owned());
+            return Answer::Says("The answer is \\boxed{1}.".into());
+        }
+        let call = json!({"name": "python", "arguments": {"code": FLOOD}});
+        Answer::Says(call.to_string())
+    });
+    let place = place(&url);
+    place.write("eval.jsonl", &tasks(1));
+    let result = json_of(&place, &[&EVAL[..], &["naive", "--json"]].concat());
+    assert_eq!(result["events"]["output_truncated"], 4);
+    let results = results.lock().expect("lock");
+    assert_eq!(results.len(), 4);
+    for text in results.iter() {
+        assert!(text.len() < 2500, "{} bytes", text.len());
+        let cut = "[output cut: 1046576 characters left out here]";
+        let (head, tail) = text.split_once(cut).expect("a note");
+        assert!(head.contains("begin begin"), "{head}");
+        assert!(tail.contains("\nxxx") && tail.contains("[error] printed more than 1048576 bytes"));
+    }
 }

@@ -2,11 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
+mod code;
 mod commands;
 mod config;
 mod data;
 mod evaluation;
 mod serve_model;
+mod faults;
+mod server;
 mod whole_run;
 
 use std::path::{Path, PathBuf};

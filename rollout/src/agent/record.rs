@@ -137,7 +137,7 @@ impl Record {
     }
 
     /// Finds and judges the answer and closes the record.
-    pub(super) fn finish(
+    pub(super) async fn finish(
         mut self,
         agent: &Agent,
         task: &Task,
@@ -148,7 +148,7 @@ impl Record {
         let (answer, verdict) = if exit.is_infrastructure() {
             (None, no_answer())
         } else {
-            self.judge(agent, task)
+            self.judge(agent, task).await
         };
         let task_hash = task.content_hash();
         let harness = agent.harness.id();
@@ -180,12 +180,12 @@ impl Record {
         }
     }
 
-    fn judge(&mut self, agent: &Agent, task: &Task) -> (Option<String>, Verdict) {
+    async fn judge(&mut self, agent: &Agent, task: &Task) -> (Option<String>, Verdict) {
         let Some(Found { answer, rule, hook }) = self.find(agent) else {
             self.step(StepKind::Final, "", Some(Event::NoFinalAnswer));
             return (None, no_answer());
         };
-        let verdict = agent.verifier.judge(&task.answer, &answer, rule);
+        let verdict = agent.verifier.judge(&task.answer, &answer, rule).await;
         if let Some(hook) = hook {
             self.fired(hook, answer.as_str());
         }

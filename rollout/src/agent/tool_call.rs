@@ -1,15 +1,12 @@
 //! One tool call: checks, hooks, execution, and the message that goes back.
 
 use harness::{Hook, Tool, ToolState};
-use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
+use sandbox::{Execution, Exit, SandboxError, SandboxPolicy, SessionCall};
 
 use super::{Run, with_causes};
 use crate::protocol;
 use crate::tools::{self, ToolFault};
 use crate::trajectory::{Event, ExitReason, StepKind, ToolCall};
-
-/// What stands in the place of the middle of a long output where no hook says otherwise.
-const CUT: &str = "\n[output cut]";
 
 impl Run<'_> {
     /// Runs a call and adds its result to the conversation.
@@ -77,15 +74,13 @@ impl Run<'_> {
         };
         let left = self.wall_left()?;
         let policy = tools::sandbox_policy(tool, left);
-        let run = self.run_program(tool, &code, &policy).await;
         let SessionCall {
             mut execution,
             is_state_lost,
-        } = run.map_err(|fault| ExitReason::Infrastructure {
-            reason: with_causes(&fault),
-            is_retryable: true,
-            wait_s: None,
-        })?;
+        } = match self.run_program(tool, &code, &policy).await {
+            Ok(call) => call,
+            Err(fault) => return self.take_fault(&fault),
+        };
         if execution.exit == Exit::TimedOut && policy.wall == left {
             return Err(ExitReason::WallBudget);
         }
@@ -106,6 +101,25 @@ impl Run<'_> {
             self.record.last_output = Some(execution.stdout.clone());
         }
         self.answer_call(&execution.stdout, &error, Some((tool, &execution)));
+        Ok(())
+    }
+
+    /// A program that couldn't be run. Where it is the harness that asks for what the sandbox can't give,
+    /// that is a failed call like any other; anything else is a fault of the surroundings.
+    fn take_fault(&mut self, fault: &ToolFault) -> Result<(), ExitReason> {
+        let (reason, exit) = match fault.source.downcast_ref::<SandboxError>() {
+            Some(SandboxError::Policy(error)) => (error.to_string(), Exit::OutOfMemory),
+            Some(error @ SandboxError::NoForkServer { .. }) => (error.to_string(), Exit::Code(1)),
+            _ => {
+                return Err(ExitReason::Infrastructure {
+                    reason: with_causes(fault),
+                    is_retryable: true,
+                    wait_s: None,
+                });
+            }
+        };
+        self.answer_call("", &format!("[error] the tool can't run: {reason}"), None);
+        self.record.note(Event::ToolError { exit });
         Ok(())
     }
 
@@ -146,7 +160,7 @@ impl Run<'_> {
         // Shortening concerns what the program printed, so it comes before anything is added.
         for hook in &hooks.post_tool_call {
             if let Hook::TruncateOutput { max_chars, marker } = hook
-                && let Some(shorter) = keep_ends(&output, *max_chars, marker)
+                && let Some(shorter) = keep_ends(&output, *max_chars, |_| marker.clone())
             {
                 fired.push((
                     hook,
@@ -157,9 +171,9 @@ impl Run<'_> {
         }
         let limit = ran.map_or(usize::MAX, |(tool, _)| tool.limits.output_chars);
         let mut is_cut = ran.is_some_and(|(_, execution)| execution.is_truncated);
-        if let Some((position, _)) = output.char_indices().nth(limit) {
-            output.truncate(position);
-            output.push_str(CUT);
+        let note = |count| format!("\n[output cut: {count} characters left out here]\n");
+        if let Some(shorter) = keep_ends(&output, limit, note) {
+            output = shorter;
             is_cut = true;
         }
         let is_empty = error.is_empty() && output.trim().is_empty();
@@ -204,14 +218,15 @@ impl Run<'_> {
     }
 }
 
-/// The first and the last part of a text that is longer than `most` characters, with `marker`
-/// between: results tend to stand at the end, what they are about at the beginning.
-fn keep_ends(text: &str, most: usize, marker: &str) -> Option<String> {
+/// The first and the last part of a text that is longer than `most` characters, with a marker between,
+/// which is made of the number of characters left out: results tend to stand at the end, what they are
+/// about at the beginning.
+fn keep_ends(text: &str, most: usize, marker: impl FnOnce(usize) -> String) -> Option<String> {
     let length = text.chars().count();
     if length <= most {
         return None;
     }
     let head: String = text.chars().take(most - most / 2).collect();
     let tail: String = text.chars().skip(length - most / 2).collect();
-    Some(format!("{head}{marker}{tail}"))
+    Some(format!("{head}{}{tail}", marker(length - most)))
 }

@@ -1,4 +1,9 @@
 //! Several samples of one rollout, and the answer that most of them give.
+//!
+//! A server isn't asked for them at once (`n`): a sample is a whole rollout, with calls between its
+//! replies; each takes from one budget, which may be spent before the next; and each has a seed by its
+//! number, so that it can be made again. Servers that keep prefixes compute the prompt once all the
+//! same.
 
 use harness::Hook;
 
@@ -50,7 +55,7 @@ pub(super) async fn samples(agent: &Agent, task: &Task, seed: u64) -> (Record, E
         .last()
         .map(|last| last.record.usage)
         .unwrap_or_default();
-    let (winner, votes) = winner(agent.verifier.as_ref(), &samples);
+    let (winner, votes) = winner(agent.verifier.as_ref(), &samples).await;
     let count = samples.len();
     let mut winner = samples.swap_remove(winner);
     winner.record.usage = usage;
@@ -79,26 +84,30 @@ impl Sample {
 }
 
 /// The first sample with the most frequent answer, and how many have it. Answers are equal if the
-/// verifier says so of them; it sees no gold answer here.
-fn winner(verifier: &dyn Verifier, samples: &[Sample]) -> (usize, usize) {
-    let is_equal = |a: &str, b: &str| {
-        a == b
-            || verifier
-                .compare(a, b)
-                .is_some_and(|comparison| comparison.outcome == Outcome::Equal)
-    };
+/// verifier says so of them; it sees no gold answer here. Programs are equal if their texts are.
+async fn winner(verifier: &dyn Verifier, samples: &[Sample]) -> (usize, usize) {
     let mut best = (0, 0);
     for (index, sample) in samples.iter().enumerate() {
         let Some(answer) = &sample.answer else {
             continue;
         };
-        let others = samples.iter().filter_map(|other| other.answer.as_deref());
-        let votes = others.filter(|other| is_equal(answer, other)).count();
+        let mut votes = 0;
+        for other in samples.iter().filter_map(|other| other.answer.as_deref()) {
+            votes += usize::from(is_same(verifier, answer, other).await);
+        }
         if votes > best.1 {
             best = (index, votes);
         }
     }
     best
+}
+
+async fn is_same(verifier: &dyn Verifier, one: &str, other: &str) -> bool {
+    if one == other {
+        return true;
+    }
+    let comparison = verifier.compare(one, other).await;
+    comparison.is_some_and(|comparison| comparison.outcome == Outcome::Equal)
 }
 
 /// The first sample has the rollout's own seed.

@@ -7,6 +7,7 @@ mod renderer;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Instant;
 
 use model::chat_template::ChatTemplateError;
 use model::decode::EngineError;
@@ -87,6 +88,10 @@ pub struct CompletionRequest {
     /// Grammar of the reply, in llguidance's dialect of Lark; only for a policy that
     /// [follows](Policy::follows_grammars) it.
     pub grammar: Option<String>,
+    /// When the rollout's time is up. A policy that has been kept from asking until then, by failures of
+    /// its server or by other requests, says so; one that is still waiting for a reply needs to do
+    /// nothing.
+    pub deadline: Option<Instant>,
 }
 
 /// Why a reply ended.
@@ -154,7 +159,7 @@ pub enum PolicyError {
         /// The numbers, or the server's words.
         reason: String,
     },
-    /// The server couldn't be reached, or failed, every time.
+    /// The server couldn't be reached, or failed, every time, or until the rollout's time was up.
     #[error("no reply from the server after {attempts} attempts: {reason}")]
     Unavailable {
         /// Requests made.

@@ -18,6 +18,7 @@ mod stream;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
@@ -115,6 +116,12 @@ pub struct OpenAiPolicy {
     wants_newer_limit: AtomicBool,
 }
 
+/// What has kept a call from a reply so far.
+struct Trouble {
+    attempts: u32,
+    reason: String,
+}
+
 /// Outcome of one request that didn't succeed.
 enum Failure {
     /// Asking again may help, after the pause the server asks for.
@@ -163,9 +170,51 @@ impl OpenAiPolicy {
         })
     }
 
-    async fn ask(&self, request: CompletionRequest) -> Result<Completion, PolicyError> {
+    /// Asks until there is a reply, or until the deadline if there is trouble then.
+    async fn ask_in_time(&self, request: CompletionRequest) -> Result<Completion, PolicyError> {
+        let trouble = Mutex::default();
+        let Some(deadline) = request.deadline else {
+            return self.ask(request, &trouble).await;
+        };
+        let asking = self.ask(request, &trouble);
+        tokio::pin!(asking);
+        match tokio::time::timeout_at(deadline.into(), &mut asking).await {
+            Ok(result) => result,
+            Err(_) => {
+                let met = trouble
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
+                match met {
+                    Some(Trouble { attempts, reason }) => {
+                        Err(PolicyError::Unavailable { attempts, reason })
+                    }
+                    // The first request is still open: the time is the reply's own.
+                    None => asking.await,
+                }
+            }
+        }
+    }
+
+    /// Asks until there is a reply. `trouble` is what keeps it from one.
+    async fn ask(
+        &self,
+        request: CompletionRequest,
+        trouble: &Mutex<Option<Trouble>>,
+    ) -> Result<Completion, PolicyError> {
+        let meet = |met: Option<Trouble>| {
+            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = met;
+        };
+        meet(Some(Trouble {
+            attempts: 0,
+            reason: format!(
+                "{} requests were open all the time",
+                self.options.most_in_flight
+            ),
+        }));
         // Kept while waiting too: whoever takes the place would meet the same busy server.
         let _place = self.places.acquire().await;
+        meet(None);
         let attempts = self.options.attempts.max(1);
         let mut attempt = 1;
         let mut max_tokens = request.max_tokens;
@@ -209,6 +258,10 @@ impl OpenAiPolicy {
                 || retry::backoff(self.options.first_wait, longest, attempt, request.seed);
             let wait = wait.unwrap_or_else(backoff);
             tracing::debug!(attempt, %reason, ?wait, "asking the server again");
+            meet(Some(Trouble {
+                attempts: attempt,
+                reason,
+            }));
             tokio::time::sleep(wait).await;
             attempt += 1;
         }
@@ -397,7 +450,7 @@ fn status_within(reply: &Value) -> StatusCode {
 fn asked_wait(response: &Response) -> Option<Duration> {
     let text = |name: &str| response.headers().get(name)?.to_str().ok();
     if let Some(milliseconds) = text("retry-after-ms").and_then(|text| text.trim().parse().ok()) {
-        return Some(Duration::from_millis(milliseconds));
+        return Some(Duration::from_millis(milliseconds).min(retry::LONGEST));
     }
     // By the server's own clock where it tells the time: ours may differ.
     let now = text(DATE.as_str())
@@ -419,6 +472,6 @@ impl Policy for OpenAiPolicy {
         &self,
         request: CompletionRequest,
     ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
-        Box::pin(self.ask(request))
+        Box::pin(self.ask_in_time(request))
     }
 }

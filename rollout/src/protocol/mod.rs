@@ -121,6 +121,11 @@ pub fn without_reasoning(reply: &str) -> String {
     Reasoning::of(reply).masked(reply).trim().to_owned()
 }
 
+/// The reply with blanks in the place of its reasoning: every line keeps its indentation.
+pub(crate) fn masking_reasoning(reply: &str) -> String {
+    Reasoning::of(reply).masked(reply)
+}
+
 /// The reply's reasoning, without its tags; empty where there is none.
 pub fn reasoning_of(reply: &str) -> String {
     Reasoning::of(reply).text(reply)

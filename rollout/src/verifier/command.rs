@@ -1,18 +1,21 @@
 //! Answers as a program of the user's judges them.
 
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStdout, Command};
+use tokio::time::{Instant, timeout};
 
 use super::{Comparison, Extracted, Outcome, Verifier, extract_math};
+use crate::policy::BoxFuture;
 
-/// How often a running program is looked at.
-const POLL: Duration = Duration::from_millis(2);
+/// Time for reading what a program that has ended left in its pipe.
+const GRACE: Duration = Duration::from_millis(500);
 /// Bytes of its output that are read.
-const MAX_REPLY: u64 = 64 * 1024;
+const MAX_REPLY: usize = 64 * 1024;
 
 pub(super) fn default_timeout_ms() -> u64 {
     10_000
@@ -32,7 +35,7 @@ pub(super) struct CommandVerifier {
 
 /// What a program may print. Further fields are its own.
 #[derive(Deserialize)]
-struct Reply {
+struct Answer {
     equal: bool,
 }
 
@@ -45,41 +48,68 @@ impl CommandVerifier {
         }
     }
 
-    fn ask(&self, gold: &str, answer: &str) -> std::io::Result<Outcome> {
+    async fn ask(&self, gold: &str, answer: &str) -> std::io::Result<Outcome> {
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .kill_on_drop(true)
             .spawn()?;
         let question = serde_json::json!({"gold": gold, "pred": answer});
         let stdin = child.stdin.take();
-        let stdout = child.stdout.take();
-        // Both pipes have a thread of their own: a program that doesn't read or doesn't stop
-        // writing can't hold up more than its own time.
-        let writer = std::thread::spawn(move || {
-            // A program that judges without reading closes its end.
-            stdin.map(|mut stdin| writeln!(stdin, "{question}"))
-        });
-        let (sender, reply) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut text = Vec::new();
-            if let Some(stdout) = stdout {
-                // What was read before an error is judged like any other reply.
-                let _ = stdout.take(MAX_REPLY).read_to_end(&mut text);
+        let writing = async move {
+            if let Some(mut stdin) = stdin {
+                // A program that judges without reading closes its end.
+                let _ = stdin.write_all(format!("{question}\n").as_bytes()).await;
             }
-            // The receiver is gone when the time was up.
-            let _ = sender.send(text);
-        });
-        let started = Instant::now();
-        let Some(status) = wait(&mut child, self.timeout)? else {
-            return Ok(Outcome::Undecided);
         };
-        drop(writer);
-        // A child of the program's may hold the pipe open.
-        let left = self.timeout.saturating_sub(started.elapsed());
-        let text = reply.recv_timeout(left.max(POLL)).unwrap_or_default();
-        Ok(outcome(status, &text))
+        tokio::pin!(writing);
+        let mut is_writing = true;
+        let mut reply = Reply {
+            pipe: child.stdout.take(),
+            text: Vec::new(),
+        };
+        let deadline = Instant::now() + self.timeout;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status?,
+                () = reply.read_more(), if reply.pipe.is_some() => {}
+                () = &mut writing, if is_writing => is_writing = false,
+                () = tokio::time::sleep_until(deadline) => {
+                    child.kill().await?;
+                    return Ok(Outcome::Undecided);
+                }
+            }
+        };
+        // A child of the program's may hold the pipe open for ever.
+        let rest = async {
+            while reply.pipe.is_some() {
+                reply.read_more().await;
+            }
+        };
+        let _ = timeout(GRACE, rest).await;
+        Ok(outcome(status, &reply.text))
+    }
+}
+
+/// What a program prints, up to [`MAX_REPLY`].
+struct Reply {
+    pipe: Option<ChildStdout>,
+    text: Vec<u8>,
+}
+
+impl Reply {
+    /// Reads once. Cancelling loses nothing. At the end of the output or of what is read of it, the
+    /// pipe is closed, which ends a program that doesn't stop writing.
+    async fn read_more(&mut self) {
+        if let Some(pipe) = &mut self.pipe {
+            // What was read before an error is judged like any other reply.
+            let count = pipe.read_buf(&mut self.text).await.unwrap_or(0);
+            if count == 0 || self.text.len() >= MAX_REPLY {
+                self.pipe = None;
+            }
+        }
     }
 }
 
@@ -88,12 +118,15 @@ impl Verifier for CommandVerifier {
         extract_math::answer_of(text)
     }
 
-    fn compare(&self, gold: &str, answer: &str) -> Option<Comparison> {
-        let outcome = without_blocking(|| self.ask(gold, answer)).unwrap_or_else(|error| {
-            tracing::warn!(program = %self.program.display(), %error, "verifier can't be run");
-            Outcome::Undecided
-        });
-        Some(outcome.into())
+    fn compare<'a>(&'a self, gold: &'a str, answer: &'a str) -> BoxFuture<'a, Option<Comparison>> {
+        Box::pin(async move {
+            let outcome = self.ask(gold, answer).await.unwrap_or_else(|error| {
+                let program = self.program.display();
+                tracing::warn!(%program, %error, "verifier can't be run");
+                Outcome::Undecided
+            });
+            Some(outcome.into())
+        })
     }
 
     /// The program decides; its start isn't worth a question for every task.
@@ -102,42 +135,17 @@ impl Verifier for CommandVerifier {
     }
 }
 
-/// The exit status; `None` for a program that was killed for taking too long.
-fn wait(child: &mut Child, timeout: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if started.elapsed() >= timeout {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(POLL);
-    }
-}
-
 fn outcome(status: ExitStatus, text: &[u8]) -> Outcome {
     let reply = std::str::from_utf8(text).ok().map(str::trim);
     match (status.code(), reply) {
         (Some(0), Some("")) => Outcome::Equal,
         (Some(0), Some(reply)) => match serde_json::from_str(reply) {
-            Ok(Reply { equal: true }) => Outcome::Equal,
-            Ok(Reply { equal: false }) => Outcome::Different,
+            Ok(Answer { equal: true }) => Outcome::Equal,
+            Ok(Answer { equal: false }) => Outcome::Different,
             Err(_) => Outcome::Undecided,
         },
         (Some(1), _) => Outcome::Different,
         _ => Outcome::Undecided,
-    }
-}
-
-/// Runs what waits without holding up other tasks of an asynchronous runtime.
-fn without_blocking<T>(work: impl FnOnce() -> T) -> T {
-    let flavor = tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor());
-    match flavor {
-        Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }
 
@@ -153,44 +161,64 @@ mod tests {
         )
     }
 
-    fn ask(script: &str) -> Outcome {
-        let comparison = shell(script, 5_000).compare("4", "2+2");
+    async fn ask(script: &str) -> Outcome {
+        let comparison = shell(script, 5_000).compare("4", "2+2").await;
         comparison.expect("a comparison").outcome
     }
 
-    #[test]
-    fn exit_codes_and_replies_decide() {
-        assert_eq!(ask("exit 0"), Outcome::Equal);
-        assert_eq!(ask("exit 1"), Outcome::Different);
-        assert_eq!(ask("exit 7"), Outcome::Undecided);
-        assert_eq!(ask("kill -9 $$"), Outcome::Undecided);
+    #[tokio::test]
+    async fn exit_codes_and_replies_decide() {
+        assert_eq!(ask("exit 0").await, Outcome::Equal);
+        assert_eq!(ask("exit 1").await, Outcome::Different);
+        assert_eq!(ask("exit 7").await, Outcome::Undecided);
+        assert_eq!(ask("kill -9 $$").await, Outcome::Undecided);
         assert_eq!(
-            ask(r#"echo '{"equal": true, "why": "sum"}'"#),
+            ask(r#"echo '{"equal": true, "why": "sum"}'"#).await,
             Outcome::Equal
         );
-        assert_eq!(ask(r#"echo '{"equal": false}'"#), Outcome::Different);
-        assert_eq!(ask("echo yes"), Outcome::Undecided);
-        assert_eq!(ask("yes"), Outcome::Undecided);
+        assert_eq!(ask(r#"echo '{"equal": false}'"#).await, Outcome::Different);
+        assert_eq!(ask("echo yes").await, Outcome::Undecided);
+        assert_eq!(ask("yes").await, Outcome::Undecided);
     }
 
-    #[test]
-    fn the_program_reads_both_answers() {
+    #[tokio::test]
+    async fn the_program_reads_both_answers() {
         assert_eq!(
-            ask(r#"read -r line; test "$line" = '{"gold":"4","pred":"2+2"}'"#),
+            ask(r#"read -r line; test "$line" = '{"gold":"4","pred":"2+2"}'"#).await,
             Outcome::Equal
         );
     }
 
-    #[test]
-    fn what_takes_too_long_or_cannot_start_is_undecided() {
+    #[tokio::test]
+    async fn a_child_that_holds_the_pipe_open_neither_hides_nor_holds_up_the_reply() {
         let started = Instant::now();
-        let slow = shell("sleep 30", 100)
-            .compare("1", "1")
-            .expect("a comparison");
-        assert_eq!(slow.outcome, Outcome::Undecided);
+        let verifier = shell("sleep 30 & echo '{\"equal\": false}'", 300);
+        let comparison = verifier.compare("1", "1").await.expect("a comparison");
+        assert_eq!(comparison.outcome, Outcome::Different);
         assert!(started.elapsed() < Duration::from_secs(10));
-        let missing = CommandVerifier::new(Path::new("/no/such/program"), &[], POLL);
-        let missing = missing.compare("1", "1").expect("a comparison");
-        assert_eq!(missing.outcome, Outcome::Undecided);
+    }
+
+    #[tokio::test]
+    async fn what_takes_too_long_or_cannot_start_is_undecided() {
+        let started = Instant::now();
+        let slow = shell("sleep 30", 100).compare("1", "1").await;
+        assert_eq!(slow.expect("a comparison").outcome, Outcome::Undecided);
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let missing = CommandVerifier::new(Path::new("/no/such/program"), &[], GRACE);
+        let missing = missing.compare("1", "1").await;
+        assert_eq!(missing.expect("a comparison").outcome, Outcome::Undecided);
+    }
+
+    /// One thread has both to wait in turn if waiting blocks it.
+    #[tokio::test(flavor = "current_thread")]
+    async fn comparisons_wait_side_by_side() {
+        let verifier = shell("sleep 1", 5_000);
+        let started = Instant::now();
+        tokio::join!(
+            verifier.compare("1", "1"),
+            verifier.compare("2", "2"),
+            verifier.compare("3", "3")
+        );
+        assert!(started.elapsed() < Duration::from_millis(2500));
     }
 }

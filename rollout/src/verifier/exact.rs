@@ -1,6 +1,6 @@
 //! Answers as texts.
 
-use super::{Comparison, Extracted, Outcome, Verifier, extract};
+use super::{Comparison, Extracted, Outcome, PureVerifier, extract};
 use crate::protocol::without_reasoning;
 
 /// Compares texts.
@@ -13,7 +13,7 @@ impl ExactVerifier {
     }
 }
 
-impl Verifier for ExactVerifier {
+impl PureVerifier for ExactVerifier {
     fn extract(&self, text: &str) -> Option<Extracted> {
         extract::text_of(&without_reasoning(text))
     }

@@ -1,25 +1,27 @@
 //! What counts as the answer of a text, and whether it is right.
 //!
 //! A [`Verifier`] does both, and says how: [`ExtractionRule`] names the rule that found the
-//! answer, [`Allowance`] what the comparison passed over. There is one for each [`VerifierKind`].
-//! `docs/verifier.md` states every policy; they are the same for all kinds.
+//! answer, [`Allowance`] what the comparison passed over, [`FailedTest`] which test a program
+//! failed. There is one for each [`VerifierKind`]. Most kinds compare texts and need nothing else: they
+//! implement [`PureVerifier`], and are verifiers thereby. `docs/verifier.md` states every policy.
 
+pub mod code;
 mod command;
 mod digits;
 mod exact;
 mod extract;
 mod extract_math;
+mod kind;
 mod math;
 mod number;
 mod numeric;
 mod symbolic;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
+use crate::policy::BoxFuture;
 use crate::trajectory::Verdict;
+
+pub use code::{FailedTest, Failure};
+pub use kind::{VerifierKind, build, pure};
 
 /// How an answer was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,10 @@ pub enum ExtractionRule {
     LastNumber,
     /// The last line, for texts.
     LastLine,
+    /// The last fenced block that is marked as Python, for programs.
+    PythonBlock,
+    /// The last fenced block without a mark, for programs.
+    CodeBlock,
 }
 
 impl ExtractionRule {
@@ -51,6 +57,8 @@ impl ExtractionRule {
             ExtractionRule::LastFormula => "last_formula",
             ExtractionRule::LastNumber => "last_number",
             ExtractionRule::LastLine => "last_line",
+            ExtractionRule::PythonBlock => "python_block",
+            ExtractionRule::CodeBlock => "code_block",
         }
     }
 
@@ -58,7 +66,11 @@ impl ExtractionRule {
     pub fn is_explicit(self) -> bool {
         matches!(
             self,
-            ExtractionRule::AnswerTag | ExtractionRule::Boxed | ExtractionRule::AnswerIs
+            ExtractionRule::AnswerTag
+                | ExtractionRule::Boxed
+                | ExtractionRule::AnswerIs
+                | ExtractionRule::PythonBlock
+                | ExtractionRule::CodeBlock
         )
     }
 }
@@ -73,49 +85,85 @@ pub struct Extracted {
 }
 
 /// Finds answers and judges them. Never reads anything but its arguments.
+///
+/// Finding is immediate. Judging may have to wait for a program, and waits without holding up other
+/// rollouts.
 pub trait Verifier: Send + Sync {
     /// The answer of a text, if it has one.
     fn extract(&self, text: &str) -> Option<Extracted>;
 
     /// Whether `answer`, as [`extract`](Self::extract) gives it, equals `gold`. `None` where `gold`
     /// can't be read.
-    fn compare(&self, gold: &str, answer: &str) -> Option<Comparison>;
-
-    /// Judges a whole text.
-    fn assess(&self, gold: &str, text: &str) -> Assessment {
-        let Some(extracted) = self.extract(text) else {
-            return Assessment {
-                outcome: None,
-                rule: "none".into(),
-                answer: None,
-            };
-        };
-        let comparison = self.compare(gold, &extracted.answer).unwrap_or_default();
-        Assessment {
-            outcome: Some(comparison.outcome),
-            rule: comparison.rule(extracted.rule.name()),
-            answer: Some(extracted.answer),
-        }
-    }
-
-    /// Judges a whole text, for a trajectory.
-    fn verify(&self, gold: &str, text: &str) -> Verdict {
-        let Assessment { outcome, rule, .. } = self.assess(gold, text);
-        verdict(outcome, rule)
-    }
-
-    /// Judges an answer that was found by the rule of this name.
-    fn judge(&self, gold: &str, answer: &str, rule: &str) -> Verdict {
-        let comparison = self.compare(gold, answer).unwrap_or_default();
-        verdict(Some(comparison.outcome), comparison.rule(rule))
-    }
+    fn compare<'a>(&'a self, gold: &'a str, answer: &'a str) -> BoxFuture<'a, Option<Comparison>>;
 
     /// Whether a gold answer can be matched at all. A run checks its tasks with this before it
     /// starts.
+    fn can_read(&self, gold: &str) -> bool;
+
+    /// Judges a whole text.
+    fn assess<'a>(&'a self, gold: &'a str, text: &'a str) -> BoxFuture<'a, Assessment> {
+        Box::pin(async move {
+            let Some(extracted) = self.extract(text) else {
+                return Assessment::without_answer();
+            };
+            let comparison = self.compare(gold, &extracted.answer).await;
+            Assessment::of(extracted, comparison.unwrap_or_default())
+        })
+    }
+
+    /// Judges an answer that was found by the rule of this name.
+    fn judge<'a>(
+        &'a self,
+        gold: &'a str,
+        answer: &'a str,
+        rule: &'a str,
+    ) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let comparison = self.compare(gold, answer).await.unwrap_or_default();
+            verdict(Some(comparison.outcome), comparison.rule(rule))
+        })
+    }
+}
+
+/// A verifier that compares texts by computing, and waits for nothing.
+pub trait PureVerifier: Send + Sync {
+    /// As [`Verifier::extract`].
+    fn extract(&self, text: &str) -> Option<Extracted>;
+
+    /// As [`Verifier::compare`].
+    fn compare(&self, gold: &str, answer: &str) -> Option<Comparison>;
+
+    /// As [`Verifier::can_read`]: a gold answer that equals itself, also in a box.
     fn can_read(&self, gold: &str) -> bool {
         self.compare(gold, gold)
             .is_some_and(|comparison| comparison.outcome == Outcome::Equal)
             && self.verify(gold, &format!("\\boxed{{{gold}}}")).correct
+    }
+
+    /// Judges a whole text, for a trajectory.
+    fn verify(&self, gold: &str, text: &str) -> Verdict {
+        let assessment = match self.extract(text) {
+            Some(extracted) => {
+                let comparison = self.compare(gold, &extracted.answer);
+                Assessment::of(extracted, comparison.unwrap_or_default())
+            }
+            None => Assessment::without_answer(),
+        };
+        verdict(assessment.outcome, assessment.rule)
+    }
+}
+
+impl<T: PureVerifier> Verifier for T {
+    fn extract(&self, text: &str) -> Option<Extracted> {
+        PureVerifier::extract(self, text)
+    }
+
+    fn compare<'a>(&'a self, gold: &'a str, answer: &'a str) -> BoxFuture<'a, Option<Comparison>> {
+        Box::pin(async move { PureVerifier::compare(self, gold, answer) })
+    }
+
+    fn can_read(&self, gold: &str) -> bool {
+        PureVerifier::can_read(self, gold)
     }
 }
 
@@ -136,9 +184,29 @@ pub struct Assessment {
     pub rule: String,
     /// The answer that was found.
     pub answer: Option<String>,
+    /// The test that the answer failed, where it is a program.
+    pub failed_test: Option<FailedTest>,
 }
 
 impl Assessment {
+    fn of(extracted: Extracted, comparison: Comparison) -> Self {
+        Assessment {
+            outcome: Some(comparison.outcome),
+            rule: comparison.rule(extracted.rule.name()),
+            answer: Some(extracted.answer),
+            failed_test: comparison.failed_test,
+        }
+    }
+
+    fn without_answer() -> Self {
+        Assessment {
+            outcome: None,
+            rule: "none".into(),
+            answer: None,
+            failed_test: None,
+        }
+    }
+
     /// The outcome in one word: `equal`, `different`, `unreadable`, `undecided` or `no_answer`.
     pub fn name(&self) -> &'static str {
         match self.outcome {
@@ -183,13 +251,15 @@ pub struct Comparison {
     pub outcome: Outcome,
     /// What that took.
     pub allowance: Option<Allowance>,
+    /// The test that decided against a program.
+    pub failed_test: Option<FailedTest>,
 }
 
 impl From<Outcome> for Comparison {
     fn from(outcome: Outcome) -> Self {
         Self {
             outcome,
-            allowance: None,
+            ..Self::default()
         }
     }
 }
@@ -204,57 +274,6 @@ impl Comparison {
             Some(Allowance::Rounding) => "+rounding",
         };
         format!("{rule}{suffix}")
-    }
-}
-
-/// Kinds of verifier, as a configuration names them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum VerifierKind {
-    /// Whole numbers; `42.0` and `042` are 42.
-    #[default]
-    Integer,
-    /// Decimals and fractions.
-    Numeric {
-        /// Largest error relative to the gold answer. Two whole numbers must be equal.
-        tolerance: f64,
-    },
-    /// Expressions, sets, intervals, points, matrices, equations and words, compared by what they
-    /// say.
-    Math,
-    /// The same text, but for blanks, dollar signs and a full stop.
-    Exact,
-    /// A program of the user's that is given `{"gold": …, "pred": …}` on its standard input.
-    Command {
-        /// The program; looked up on `PATH` if it is a bare name.
-        program: PathBuf,
-        /// Its arguments.
-        #[serde(default)]
-        arguments: Vec<String>,
-        /// Wall time of one comparison in milliseconds, after which it is undecided.
-        #[serde(default = "command::default_timeout_ms")]
-        timeout_ms: u64,
-    },
-}
-
-/// The verifier of a kind.
-pub fn build(kind: &VerifierKind) -> Arc<dyn Verifier> {
-    match kind {
-        VerifierKind::Integer => Arc::new(numeric::NumberVerifier { tolerance: None }),
-        VerifierKind::Numeric { tolerance } => Arc::new(numeric::NumberVerifier {
-            tolerance: Some(*tolerance),
-        }),
-        VerifierKind::Math => Arc::new(symbolic::MathVerifier),
-        VerifierKind::Exact => Arc::new(exact::ExactVerifier),
-        VerifierKind::Command {
-            program,
-            arguments,
-            timeout_ms,
-        } => Arc::new(command::CommandVerifier::new(
-            program,
-            arguments,
-            std::time::Duration::from_millis(*timeout_ms),
-        )),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers as single numbers, compared exactly or within a stated tolerance.
 
 use super::number::Number;
-use super::{Allowance, Comparison, Extracted, Outcome, Verifier, extract};
+use super::{Allowance, Comparison, Extracted, Outcome, PureVerifier, extract};
 use crate::protocol::without_reasoning;
 
 /// Compares numbers: whole ones only without a tolerance.
@@ -9,7 +9,7 @@ pub(super) struct NumberVerifier {
     pub(super) tolerance: Option<f64>,
 }
 
-impl Verifier for NumberVerifier {
+impl PureVerifier for NumberVerifier {
     fn extract(&self, text: &str) -> Option<Extracted> {
         extract::number_of(&without_reasoning(text))
     }
@@ -38,6 +38,7 @@ impl Verifier for NumberVerifier {
         let passed_over = |is_equal| Comparison {
             outcome: outcome(is_equal),
             allowance: is_equal.then_some(Allowance::Percent),
+            ..Comparison::default()
         };
         Some(match (gold.is_percent(), answer.is_percent()) {
             (true, false) => {

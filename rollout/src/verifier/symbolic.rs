@@ -1,11 +1,11 @@
 //! Answers as mathematics.
 
-use super::{Comparison, Extracted, Verifier, extract_math, math};
+use super::{Comparison, Extracted, PureVerifier, extract_math, math};
 
 /// Compares expressions, sets, points, relations and words by what they say.
 pub(super) struct MathVerifier;
 
-impl Verifier for MathVerifier {
+impl PureVerifier for MathVerifier {
     fn extract(&self, text: &str) -> Option<Extracted> {
         extract_math::answer_of(text)
     }

@@ -2,12 +2,21 @@
 
 use super::*;
 
-fn integer() -> Arc<dyn Verifier> {
-    build(&VerifierKind::Integer)
+fn of(kind: &VerifierKind) -> Box<dyn PureVerifier> {
+    pure(kind).expect("a pure kind")
 }
 
-fn numeric() -> Arc<dyn Verifier> {
-    build(&VerifierKind::Numeric { tolerance: 1e-6 })
+fn integer() -> Box<dyn PureVerifier> {
+    of(&VerifierKind::Integer)
+}
+
+fn numeric() -> Box<dyn PureVerifier> {
+    of(&VerifierKind::Numeric { tolerance: 1e-6 })
+}
+
+fn is_equal(verifier: &dyn PureVerifier, gold: &str, answer: &str) -> bool {
+    let comparison = verifier.compare(gold, answer);
+    comparison.is_some_and(|comparison| comparison.outcome == Outcome::Equal)
 }
 
 fn found(text: &str) -> Option<(String, &'static str)> {
@@ -124,7 +133,10 @@ fn numbers_are_equal_by_value_and_only_by_value() {
         ("0", "-0"),
         ("1000000", "1\\,000\\,000"),
     ] {
-        assert!(numeric().judge(gold, answer, "").correct, "{gold} {answer}");
+        assert!(
+            is_equal(numeric().as_ref(), gold, answer),
+            "{gold} {answer}"
+        );
     }
     for (gold, answer) in [
         ("50", "0.5"),
@@ -147,7 +159,7 @@ fn numbers_are_equal_by_value_and_only_by_value() {
         ),
     ] {
         assert!(
-            !numeric().judge(gold, answer, "").correct,
+            !is_equal(numeric().as_ref(), gold, answer),
             "{gold} {answer}"
         );
     }
@@ -165,9 +177,9 @@ fn the_verdict_says_when_a_percent_sign_was_passed_over() {
 
 #[test]
 fn whole_numbers_need_no_tolerance_and_get_none() {
-    let loose = build(&VerifierKind::Numeric { tolerance: 0.5 });
-    assert!(!loose.judge("10", "11", "").correct);
-    assert!(loose.judge("10.5", "11", "").correct);
+    let loose = of(&VerifierKind::Numeric { tolerance: 0.5 });
+    assert!(!is_equal(loose.as_ref(), "10", "11"));
+    assert!(is_equal(loose.as_ref(), "10.5", "11"));
     assert!(
         integer().can_read("042") && !integer().can_read("1/2") && !integer().can_read("(3,4)")
     );
@@ -176,7 +188,7 @@ fn whole_numbers_need_no_tolerance_and_get_none() {
 
 #[test]
 fn exact_compares_texts() {
-    let exact = build(&VerifierKind::Exact);
+    let exact = of(&VerifierKind::Exact);
     assert!(exact.verify("New  York", "The answer is New York.").correct);
     assert!(exact.verify("(3, 4)", "so \\boxed{(3, 4)}").correct);
     assert!(exact.verify("B", "I think\nB.").correct);
@@ -213,15 +225,53 @@ fn kinds_have_names_for_configurations() {
         kind(r#"{"numeric": {"tolerance": 0.01}}"#),
         VerifierKind::Numeric { tolerance: 0.01 }
     );
-    assert!(serde_json::from_str::<VerifierKind>("\"symbolic\"").is_err());
+    assert_eq!(
+        kind("\"code\""),
+        VerifierKind::Code(code::CodeLimits::default())
+    );
+    assert_eq!(
+        kind(r#"{"code": {"timeout_ms": 500}}"#),
+        VerifierKind::Code(code::CodeLimits {
+            timeout_ms: 500,
+            ..code::CodeLimits::default()
+        })
+    );
+    let command = kind(r#"{"command": {"program": "check"}}"#);
+    let VerifierKind::Command { timeout_ms, .. } = &command else {
+        panic!("{command:?}");
+    };
+    assert_eq!(*timeout_ms, 10_000);
+    // What is written is read.
+    let all = [
+        VerifierKind::Integer,
+        VerifierKind::Numeric { tolerance: 0.5 },
+        VerifierKind::Math,
+        VerifierKind::Exact,
+        VerifierKind::Code(code::CodeLimits::default()),
+        command,
+    ];
+    for one in all {
+        let text = serde_json::to_string(&one).expect("text");
+        assert_eq!(kind(&text), one);
+        let yaml: VerifierKind = harness::yaml::from_str(&text).expect("kind");
+        assert_eq!(yaml, one);
+    }
+    let error = |text: &str| {
+        let kind: Result<VerifierKind, _> = harness::yaml::from_str(text);
+        kind.expect_err("refused").reason
+    };
+    assert!(error("symbolic").contains("there is no verifier symbolic"));
+    assert!(error("numeric").contains("numeric needs a tolerance"));
+    assert!(error("{code: {seconds: 3}}").contains("unknown field `seconds`"));
+    assert!(error("{numeric: {}}").contains("tolerance"));
 }
 
 #[test]
 fn hostile_texts_are_judged_quickly() {
     let verifiers = [
-        build(&VerifierKind::Math),
-        build(&VerifierKind::Integer),
-        build(&VerifierKind::Exact),
+        of(&VerifierKind::Math),
+        of(&VerifierKind::Integer),
+        of(&VerifierKind::Exact),
     ];
     for piece in [
         "\\boxed{",

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rollout::{Verifier, VerifierKind, verifier};
+use rollout::{PureVerifier, VerifierKind, verifier};
 use serde_json::Value;
 
 fn cases(name: &str) -> Option<Vec<Value>> {
@@ -27,7 +27,11 @@ fn text<'a>(row: &'a Value, field: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{field} of {row}"))
 }
 
-fn is_right(verifier: &dyn Verifier, gold: &str, pred: &str) -> bool {
+fn math_verifier() -> Box<dyn PureVerifier> {
+    verifier::pure(&VerifierKind::Math).expect("a pure kind")
+}
+
+fn is_right(verifier: &dyn PureVerifier, gold: &str, pred: &str) -> bool {
     verifier.verify(gold, pred).correct
 }
 
@@ -35,7 +39,7 @@ fn is_right(verifier: &dyn Verifier, gold: &str, pred: &str) -> bool {
 /// a matter of policy or in doubt.
 #[test]
 fn answer_pairs_get_the_verdict_they_deserve() {
-    let verifier = verifier::build(&VerifierKind::Math);
+    let verifier = math_verifier();
     for name in ["answer_equiv.jsonl", "answer_extract.jsonl"] {
         let Some(rows) = cases(name) else { continue };
         let (mut positives, mut false_positives, mut false_negatives) = (0, vec![], vec![]);
@@ -70,7 +74,7 @@ fn answer_pairs_get_the_verdict_they_deserve() {
 
 #[test]
 fn the_suspect_rows_are_judged_by_mathematics() {
-    let verifier = verifier::build(&VerifierKind::Math);
+    let verifier = math_verifier();
     assert!(!is_right(
         verifier.as_ref(),
         "$1 - \\frac{1}{\\mathrm{e}}$",
@@ -84,7 +88,7 @@ fn fault_cases_are_judged_right() {
     let Some(rows) = cases("math.jsonl") else {
         return;
     };
-    let math = verifier::build(&VerifierKind::Math);
+    let math = math_verifier();
     let mut wrong = Vec::new();
     for row in &rows {
         let input = &row["input"];
@@ -127,7 +131,7 @@ fn fault_cases_are_judged_right() {
 /// The stand that `docs/verifier.md` takes on each question of policy.
 #[test]
 fn policies_are_as_documented() {
-    let math = verifier::build(&VerifierKind::Math);
+    let math = math_verifier();
     let judged = |gold: &str, pred: &str| {
         let verdict = math.verify(gold, pred);
         (verdict.correct, verdict.rule)
@@ -168,7 +172,7 @@ fn policies_are_as_documented() {
 
 #[test]
 fn the_answer_is_found_where_the_text_gives_it() {
-    let math = verifier::build(&VerifierKind::Math);
+    let math = math_verifier();
     let found = |text: &str| {
         math.extract(text)
             .map(|extracted| (extracted.answer, extracted.rule.name()))
@@ -222,7 +226,7 @@ fn the_answer_is_found_where_the_text_gives_it() {
 /// to see them.
 #[test]
 fn comparisons_are_fast() {
-    let math = verifier::build(&VerifierKind::Math);
+    let math = math_verifier();
     let mut pairs: Vec<(String, String)> = Vec::new();
     for name in ["answer_equiv.jsonl", "answer_extract.jsonl"] {
         for row in cases(name).into_iter().flatten() {

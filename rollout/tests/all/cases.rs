@@ -145,6 +145,7 @@ fn request() -> CompletionRequest {
         seed: 3,
         prior: None,
         grammar: None,
+        deadline: None,
     }
 }
 

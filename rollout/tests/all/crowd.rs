@@ -101,7 +101,7 @@ async fn a_thousand_rollouts_wait_for_each_other_and_not_for_memory() {
         policy: Arc::new(policy.expect("client")),
         sandbox: Arc::new(ScriptedTool::playing(vec![printed("7\n"); ROLLOUTS]))
             as Arc<dyn ToolRunner>,
-        verifier: verifier::build(&VerifierKind::Integer),
+        verifier: verifier::build(&VerifierKind::Integer, None),
         budget: RolloutBudget {
             max_tokens: 100_000,
             wall: Duration::from_secs(120),

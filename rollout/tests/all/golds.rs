@@ -32,7 +32,7 @@ fn tasks(name: &str) -> Vec<Task> {
 }
 
 fn unread(name: &str, kind: &VerifierKind) -> Vec<String> {
-    let verifier = verifier::build(kind);
+    let verifier = verifier::pure(kind).expect("a pure kind");
     let tasks = tasks(name).into_iter();
     tasks
         .map(|task| task.answer)
@@ -58,7 +58,7 @@ fn every_gold_answer_equals_itself_as_mathematics() {
 
 #[test]
 fn no_gold_answer_equals_the_next_number() {
-    let verifier = verifier::build(&VerifierKind::Math);
+    let verifier = verifier::pure(&VerifierKind::Math).expect("a pure kind");
     for name in WHOLE.into_iter().chain(OTHER) {
         for Task { answer, .. } in tasks(name) {
             assert!(
@@ -78,7 +78,7 @@ fn the_shipped_tasks_can_be_read() {
     let tasks = load_tasks(&text, "arithmetic.jsonl", &Columns::default()).expect("tasks");
     assert!(!tasks.is_empty());
     for kind in [VerifierKind::Integer, VerifierKind::Math] {
-        let verifier = verifier::build(&kind);
+        let verifier = verifier::pure(&kind).expect("a pure kind");
         assert!(tasks.iter().all(|task| verifier.can_read(&task.answer)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use harness::{CallFormat, Hook};
 use rollout::{Event, ExitReason, PolicyError, ToolFault};
-use sandbox::{Execution, Exit};
+use sandbox::{Execution, Exit, SandboxError};
 
 use crate::world::{GOLD, code, cut, printed, reply, script};
 
@@ -134,4 +134,32 @@ async fn faults_of_the_surroundings_are_no_wrong_answers() {
         outcome.trajectory.exit,
         ExitReason::Infrastructure { reason, .. } if reason == "cannot run the tool: no helper"
     ));
+}
+
+/// What the harness asks for and the sandbox can't give is the harness's fault.
+#[tokio::test]
+async fn a_tool_that_cannot_run_is_a_failed_call() {
+    let fault = ToolFault {
+        source: Box::new(SandboxError::NoForkServer {
+            detail: "not here".into(),
+        }),
+    };
+    let outcome = script(FENCED)
+        .reply(code("1"))
+        .fault(fault)
+        .reply(reply("The answer is 2."))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::Answered);
+    assert_eq!(
+        outcome.events(),
+        [Event::ToolError {
+            exit: Exit::Code(1)
+        }]
+    );
+    let result = outcome.said()[1];
+    assert!(
+        result.starts_with("[error] the tool can't run: "),
+        "{result}"
+    );
 }

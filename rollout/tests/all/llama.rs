@@ -87,6 +87,7 @@ fn request(text: &str) -> CompletionRequest {
         seed: 3,
         prior: None,
         grammar: None,
+        deadline: None,
     }
 }
 
@@ -179,7 +180,7 @@ async fn roll(server: &Server, format: CallFormat, count: usize) -> Vec<(Traject
             harness: Arc::new(taught(format)),
             policy: Arc::new(policy(server, number % 2 == 1)),
             sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: verifier::build(&VerifierKind::Integer),
+            verifier: verifier::build(&VerifierKind::Integer, None),
             budget: RolloutBudget {
                 max_tokens: 1000,
                 wall: Duration::from_secs(300),

@@ -75,6 +75,7 @@ fn request(messages: Vec<Message>) -> CompletionRequest {
         seed: 1,
         prior: None,
         grammar: None,
+        deadline: None,
     }
 }
 
@@ -138,7 +139,7 @@ async fn a_real_model_acts_and_its_own_ids_are_continued() {
         harness: Arc::new(harness),
         policy: policy.clone(),
         sandbox: Arc::new(Always("57\n")),
-        verifier: verifier::build(&VerifierKind::Integer),
+        verifier: verifier::build(&VerifierKind::Integer, None),
         budget: RolloutBudget {
             max_tokens: 400,
             wall: Duration::from_secs(300),

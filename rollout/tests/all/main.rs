@@ -5,7 +5,9 @@
 mod agent;
 mod answers;
 mod cases;
+mod code;
 mod crowd;
+mod fuzz;
 mod golds;
 mod hooks;
 mod limits;

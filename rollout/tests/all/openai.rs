@@ -42,6 +42,7 @@ fn request() -> CompletionRequest {
         seed: 3,
         prior: None,
         grammar: None,
+        deadline: None,
     }
 }
 
@@ -145,7 +146,7 @@ async fn play(format: CallFormat, replies: Vec<Reply>) -> (Trajectory, Vec<Strin
         harness: Arc::new(harness),
         policy: Arc::new(OpenAiPolicy::new(options).expect("client")),
         sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-        verifier: verifier::build(&VerifierKind::Integer),
+        verifier: verifier::build(&VerifierKind::Integer, None),
         budget: RolloutBudget {
             max_tokens: 100_000,
             wall: Duration::from_secs(20),
@@ -385,6 +386,89 @@ async fn a_wait_can_be_broken_off() {
     let hung = tokio::time::timeout(Duration::from_millis(50), policy.complete(request())).await;
     assert!(hung.is_err());
     assert_eq!(policy.complete(request()).await.expect("reply").text, "hi");
+}
+
+/// Time that a failing server takes from a rollout isn't the policy's.
+#[tokio::test]
+async fn a_deadline_tells_a_failing_server_from_a_slow_reply() {
+    let soon = || Some(std::time::Instant::now() + Duration::from_millis(300));
+    let with_deadline = || CompletionRequest {
+        deadline: soon(),
+        ..request()
+    };
+    // Asked again and again until the time is up.
+    let (url, _) = serve(vec![status(503, "{}"); 50]).await;
+    let patient = OpenAiOptions {
+        attempts: 50,
+        first_wait: Duration::from_millis(20),
+        longest_wait: Duration::from_millis(40),
+        ..options(&url)
+    };
+    let policy = OpenAiPolicy::new(patient).expect("client");
+    let started = std::time::Instant::now();
+    let error = policy
+        .complete(with_deadline())
+        .await
+        .expect_err("no reply");
+    assert!(error.is_retryable() && error.to_string().contains("status 503"));
+    assert!(started.elapsed() < Duration::from_secs(2));
+    // Failed once, and then hung.
+    let (url, _) = serve(vec![status(503, "{}"), Reply::Hung, Reply::Hung]).await;
+    let policy = OpenAiPolicy::new(options(&url)).expect("client");
+    let error = policy
+        .complete(with_deadline())
+        .await
+        .expect_err("no reply");
+    assert!(error.is_retryable(), "{error}");
+    // Kept waiting by others.
+    let one = OpenAiOptions {
+        most_in_flight: 1,
+        timeout: Duration::from_secs(9),
+        ..options(&serve(vec![Reply::Hung, Reply::Hung]).await.0)
+    };
+    let policy = OpenAiPolicy::new(one).expect("client");
+    let (slow, waiting) = tokio::join!(
+        tokio::time::timeout(Duration::from_secs(1), policy.complete(with_deadline())),
+        policy.complete(with_deadline())
+    );
+    assert!(slow.is_err(), "a slow reply is the caller's to break off");
+    let error = waiting.expect_err("no place").to_string();
+    assert!(error.contains("1 requests were open"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rollout_whose_time_a_failing_server_took_is_no_wrong_answer() {
+    let play = async |replies: Vec<Reply>| {
+        let (url, _) = serve(replies).await;
+        let options = OpenAiOptions {
+            attempts: 50,
+            first_wait: Duration::from_millis(20),
+            longest_wait: Duration::from_millis(40),
+            ..options(&url)
+        };
+        let agent = Agent {
+            harness: Arc::new(harness::naive().expect("the shipped harness")),
+            policy: Arc::new(OpenAiPolicy::new(options).expect("client")),
+            sandbox: Arc::new(ScriptedTool::default()),
+            verifier: verifier::build(&VerifierKind::Integer, None),
+            budget: RolloutBudget {
+                max_tokens: 1000,
+                wall: Duration::from_millis(400),
+            },
+            sandbox_level: "test".into(),
+        };
+        let task = Task {
+            id: TaskId::new("t"),
+            problem: "How many?".into(),
+            answer: "7".into(),
+        };
+        rollout(&agent, &task, Split::Evolve, 1).await.exit
+    };
+    let exit = play(vec![status(503, "{}"); 50]).await;
+    assert!(exit.is_infrastructure(), "{exit:?}");
+    // As long as a reply may come, the server keeps the connection.
+    let exit = play(vec![Reply::Hung, Reply::Hung]).await;
+    assert_eq!(exit, ExitReason::WallBudget);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use harness::{CallFormat, Harness, Hook};
 use rollout::{
     Agent, BoxFuture, Completion, CompletionRequest, Event, Finish, Policy, PolicyError, PolicyId,
     RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, ToolSession, Trajectory, Usage,
-    VerifierKind, verifier,
+    Verifier, VerifierKind, verifier,
 };
 use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 
@@ -160,6 +160,8 @@ pub(crate) fn failed(stderr: &str) -> Execution {
 pub(crate) struct Script {
     pub(crate) harness: Harness,
     pub(crate) budget: RolloutBudget,
+    pub(crate) verifier: Arc<dyn Verifier>,
+    pub(crate) task: Task,
     replies: Vec<Result<Completion, PolicyError>>,
     executions: Vec<Result<Execution, ToolFault>>,
 }
@@ -180,6 +182,8 @@ pub(crate) fn script(format: CallFormat) -> Script {
             max_tokens: 1000,
             wall: Duration::from_secs(20),
         },
+        verifier: verifier::build(&VerifierKind::Integer, None),
+        task: task(),
         replies: Vec::new(),
         executions: Vec::new(),
     }
@@ -238,11 +242,11 @@ impl Script {
             harness: Arc::new(self.harness),
             policy: Arc::clone(&policy) as Arc<dyn Policy>,
             sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: verifier::build(&VerifierKind::Integer),
+            verifier: self.verifier,
             budget: self.budget,
             sandbox_level: "test".into(),
         };
-        let trajectory = rollout::rollout(&agent, &task(), Split::Evolve, 7).await;
+        let trajectory = rollout::rollout(&agent, &self.task, Split::Evolve, 7).await;
         Outcome {
             trajectory,
             requests: policy.requests.lock().expect("lock").clone(),

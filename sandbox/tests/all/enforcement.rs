@@ -1,11 +1,43 @@
 //! The box says what it enforces, and is refused where that is not enough.
 
 use sandbox::{
-    EnforcementReport, HelperCommand, InterpreterError, Isolation, Sandbox, SandboxError,
-    SandboxOptions,
+    EnforcementReport, Guarantees, HelperCommand, InterpreterError, Isolation, Layers, Sandbox,
+    SandboxError, SandboxOptions, SandboxPolicy,
 };
 
 use crate::support::{every_kind, helper, policy, python, strongest, with_options};
+
+/// `docs/sandbox.md` has a row for each guarantee, layer and separation, and the limits that are the
+/// sandbox's own.
+#[test]
+fn the_page_says_what_there_is() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/sandbox.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (guarantees, layers) = (Guarantees::default(), Layers::default());
+    let guarantees = guarantees.all().map(|(name, _)| name.to_owned());
+    let layers = layers.all().map(|(name, _)| name.to_owned());
+    let separations = [
+        Isolation::FreshUser,
+        Isolation::UserNamespace,
+        Isolation::NamespacesOnly,
+        Isolation::Process,
+    ];
+    let separations = separations.map(|separation| {
+        let name = serde_json::to_value(separation).unwrap();
+        name.as_str().unwrap().to_owned()
+    });
+    for name in guarantees.iter().chain(&layers).chain(&separations) {
+        assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
+    }
+    let policy = SandboxPolicy::default();
+    for (row, value) in [
+        ("output", policy.output_bytes as u64 >> 20),
+        ("files", policy.file_mib),
+    ] {
+        let row = format!("\n| {row} | {value} MiB ");
+        assert!(page.contains(&row), "{row}");
+    }
+}
 
 #[tokio::test]
 async fn every_accepted_box_holds_all_guarantees() {

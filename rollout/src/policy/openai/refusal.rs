@@ -126,7 +126,57 @@ fn matched(text: &str, pattern: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// All that patterns are made of, and numbers between.
+    fn pieces() -> impl Strategy<Value = String> {
+        let words = PHRASES.iter().chain(&LIMITS).chain(&PROMPTS);
+        let words: Vec<String> = words
+            .flat_map(|pattern| pattern.split('#').map(str::to_owned))
+            .collect();
+        let piece = prop_oneof![
+            proptest::sample::select(words),
+            "[0-9,]{1,24}",
+            "[ -~é]{0,6}",
+        ];
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_error_is_understood_or_not(text in pieces()) {
+            if let Some(Overflow { room: Some(room) }) = overflow(&text) {
+                prop_assert!(room > 0);
+            }
+            wants_max_completion_tokens(&text);
+            is_out_of_money(&text);
+        }
+    }
+
+    #[test]
+    fn no_error_takes_long() {
+        for part in [
+            "(",
+            "(1",
+            ": 1,",
+            "n_ctx\":",
+            "maximum context length is 1",
+            "1,1",
+            "é",
+        ] {
+            let text = format!("prompt is too long {}", part.repeat((1 << 20) / part.len()));
+            let started = std::time::Instant::now();
+            overflow(&text);
+            // Of a megabyte, on a machine that does other things too.
+            assert!(
+                started.elapsed().as_millis() < 500,
+                "{part}: {:?}",
+                started.elapsed()
+            );
+        }
+    }
 
     #[test]
     fn long_conversations_are_recognised_in_every_servers_words() {

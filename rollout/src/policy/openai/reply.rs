@@ -11,6 +11,9 @@ use crate::trajectory::Usage;
 /// Characters of a token, for servers that don't count.
 const CHARACTERS_PER_TOKEN: u64 = 4;
 
+/// More tokens than any reply or prompt has.
+const MOST_TOKENS: u64 = u32::MAX as u64;
+
 /// Reads a reply; the error says what is wrong with it.
 pub(super) fn completion(reply: &Value, request: &CompletionRequest) -> Result<Completion, String> {
     let choice = first_choice(reply)?;
@@ -128,11 +131,10 @@ fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str
         .map(|message| message.content.len())
         .sum();
     let reply_length = text.len() + reasoning.len();
-    // A count of 0 for something that was said is no count.
+    // A count of 0 for something that was said is no count, nor is one beyond any context.
     let counted = |name: &str, length: usize| {
-        usage[name]
-            .as_u64()
-            .filter(|count| *count > 0 || length == 0)
+        let count = usage[name].as_u64();
+        count.filter(|count| (*count > 0 || length == 0) && *count <= MOST_TOKENS)
     };
     let prompt = counted("prompt_tokens", prompt_length);
     let completion = counted("completion_tokens", reply_length);
@@ -144,6 +146,7 @@ fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str
     let reasoning_tokens = places
         .iter()
         .find_map(|place| usage.pointer(place)?.as_u64())
+        .filter(|count| *count <= MOST_TOKENS)
         .unwrap_or_else(|| {
             let inside = protocol::reasoning_of(text).len();
             share(completion_tokens, reasoning.len() + inside, reply_length)
@@ -242,4 +245,126 @@ pub(super) fn error_message(text: &str) -> String {
         .iter()
         .find_map(|place| parsed.pointer(place)?.as_str());
     message.unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Map;
+
+    use super::*;
+    use crate::trajectory::{Message, Role};
+
+    fn request() -> CompletionRequest {
+        CompletionRequest {
+            messages: vec![Message::new(Role::User, "hello")],
+            tools: Vec::new(),
+            max_tokens: 40,
+            context_tokens: 99,
+            temperature: 0.5,
+            top_p: 1.0,
+            top_k: 0,
+            stop: Vec::new(),
+            seed: 3,
+            prior: None,
+            grammar: None,
+            deadline: None,
+        }
+    }
+
+    /// Names that are read somewhere, so that the values under them are.
+    const NAMES: [&str; 26] = [
+        "choices",
+        "message",
+        "content",
+        "text",
+        "type",
+        "thinking",
+        "reasoning_content",
+        "reasoning",
+        "refusal",
+        "tool_calls",
+        "function_call",
+        "function",
+        "name",
+        "arguments",
+        "finish_reason",
+        "stop_reason",
+        "usage",
+        "prompt_tokens",
+        "completion_tokens",
+        "completion_tokens_details",
+        "reasoning_tokens",
+        "token_ids",
+        "prompt_token_ids",
+        "logprobs",
+        "logprob",
+        "error",
+    ];
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[a-z<>/{} ]{0,12}|stop|length|thinking".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 40, 4, |inner| {
+            let name = proptest::sample::select(&NAMES[..]);
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((name, inner), 0..6).prop_map(|fields| {
+                    let fields = fields.into_iter();
+                    Value::Object(Map::from_iter(
+                        fields.map(|(name, value)| (name.to_owned(), value)),
+                    ))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_is_read_or_refused(
+            message in values(),
+            usage in values(),
+            choice in values(),
+            reason in values(),
+        ) {
+            let mut whole = choice.as_object().cloned().unwrap_or_default();
+            whole.insert("message".into(), message);
+            whole.insert("finish_reason".into(), reason);
+            let bodies = [
+                json!({"choices": [whole], "usage": usage}),
+                json!({"choices": [choice]}),
+                choice,
+                usage,
+            ];
+            for reply in bodies {
+                if let Ok(completion) = completion(&reply, &request()) {
+                    let mut all = completion.usage;
+                    all.add(&completion.usage);
+                    prop_assert!(all.completion_tokens <= 2 * MOST_TOKENS);
+                    prop_assert!(completion.logprobs.is_empty()
+                        || completion.logprobs.len() == completion.output_ids.len());
+                }
+                error_message(&reply.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn counts_beyond_any_context_are_none() {
+        let reply = json!({
+            "choices": [{"message": {"content": "The answer."}}],
+            "usage": {"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX,
+                      "reasoning_tokens": u64::MAX},
+        });
+        let usage = completion(&reply, &request()).expect("a reply").usage;
+        assert!(usage.is_estimated);
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (2, 3));
+        assert_eq!(usage.reasoning_tokens, 0);
+    }
 }

@@ -185,6 +185,7 @@ mod tests {
             seed: u64::MAX,
             prior: None,
             grammar: None,
+            deadline: None,
         }
     }
 

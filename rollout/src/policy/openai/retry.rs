@@ -2,15 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
-/// The pause of a `Retry-After` header: whole seconds, or a date. Anything else is as if it
-/// weren't there.
+/// Longest pause that a server is given: whoever asks for more is asked again after that.
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The pause of a `Retry-After` header: whole seconds, or a date, up to [`LONGEST`]. Anything else
+/// is as if it weren't there.
 pub(super) fn after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
-    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-        return value.parse().ok().map(Duration::from_secs);
-    }
-    let date = http_date(value)?;
-    Some(date.duration_since(now).unwrap_or(Duration::ZERO))
+    let wait = if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+        value.parse().ok().map(Duration::from_secs)
+    } else {
+        http_date(value).map(|date| date.duration_since(now).unwrap_or(Duration::ZERO))
+    };
+    wait.map(|wait| wait.min(LONGEST))
 }
 
 /// A growing pause with jitter between half of it and the whole, so that many rollouts don't ask
@@ -46,7 +50,8 @@ pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     let [hour, minute, second] = clock[..] else {
         return None;
     };
-    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
+    let is_time = hour < 24 && minute < 60 && second <= 60;
+    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) || !is_time {
         return None;
     }
     // Days since 1970, in years that begin in March so that the leap day comes last.
@@ -63,6 +68,8 @@ pub(super) fn http_date(text: &str) -> Option<SystemTime> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -72,9 +79,19 @@ mod tests {
         assert_eq!(seconds("5"), Some(5));
         assert_eq!(seconds("0"), Some(0));
         assert_eq!(seconds("3600"), Some(3600));
+        assert_eq!(seconds("9000000000000"), Some(86_400));
+        assert_eq!(seconds("Wed, 21 Oct 2037 07:28:00 GMT"), Some(86_400));
         assert_eq!(seconds("Wed, 21 Oct 2026 07:28:00 GMT"), Some(60));
         assert_eq!(seconds("Wed, 21 Oct 2026 07:00:00 GMT"), Some(0));
-        for value in ["-3", "1.5", "99999999999999999999", "", "soon"] {
+        for value in [
+            "-3",
+            "1.5",
+            "99999999999999999999",
+            "",
+            "soon",
+            "Wed, 21 Oct 2026 18446744073709551615:28:00 GMT",
+            "Wed, 21 Oct 2026 24:00:00 GMT",
+        ] {
             assert_eq!(seconds(value), None, "{value}");
         }
     }
@@ -90,6 +107,16 @@ mod tests {
         assert_eq!(unix("Thu, 01 Jan 1970 00:00:00 GMT"), 0);
         assert_eq!(unix("Tue, 29 Feb 2000 12:00:00 GMT"), 951_825_600);
         assert_eq!(unix("Wed, 21 Oct 2026 07:28:00 GMT"), 1_792_567_680);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_read(
+            value in "\\PC{0,40}|[0-9]{1,25}|Wed, [0-9]{1,20} (Jan|Feb|Oct|X) [0-9]{1,20} [0-9]{1,20}(:[0-9]{0,20}){0,3} GMT",
+        ) {
+            let wait = after(&value, SystemTime::UNIX_EPOCH);
+            prop_assert!(wait.is_none_or(|wait| wait <= LONGEST));
+        }
     }
 
     #[test]

@@ -133,6 +133,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_stream_takes_long() {
+        let whole = |part: &str| part.repeat((1 << 20) / part.len());
+        for part in [
+            "x",
+            "\n",
+            "\r",
+            "data: x\n",
+            "data: {}\n",
+            "data: {\n",
+            "data: x\n\n",
+            "{}\n",
+            ":\n",
+            "é",
+            "data",
+        ] {
+            for head in ["", "data: ", "data: {"] {
+                let stream = format!("{head}{}", whole(part));
+                let started = std::time::Instant::now();
+                let pieces: Vec<&[u8]> = stream.as_bytes().chunks(1000).collect();
+                read(&pieces);
+                // Of a megabyte, on a machine that does other things too.
+                assert!(
+                    started.elapsed().as_millis() < 500,
+                    "{head}{part:?}: {:?}",
+                    started.elapsed()
+                );
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn pieces_make_no_difference(

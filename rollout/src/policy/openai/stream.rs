@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+/// More calls than any reply has: looking for the call of a part takes time for each.
+const MOST_CALLS: usize = 1024;
+
 /// What a stream ends with.
 pub(super) const DONE: &str = "[DONE]";
 
@@ -87,10 +90,10 @@ impl Assembly {
         push_text(&mut self.reasoning, reasoning);
         push_text(&mut self.refusal, &delta["refusal"]);
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            self.call(call);
+            self.call(call)?;
         }
         if delta["function_call"].is_object() {
-            self.call(&json!({"index": 0, "function": delta["function_call"]}));
+            self.call(&json!({"index": 0, "function": delta["function_call"]}))?;
         }
         let extend = |all: &mut Vec<Value>, more: &Value| {
             all.extend(more.as_array().into_iter().flatten().cloned());
@@ -107,7 +110,7 @@ impl Assembly {
     }
 
     /// A part of a call: it belongs to the call of its index, unless that has another id already.
-    fn call(&mut self, part: &Value) {
+    fn call(&mut self, part: &Value) -> Result<(), StreamFault> {
         let index = part["index"].as_u64();
         let id = part["id"].as_str().unwrap_or_default();
         let is_same = |call: &Call| {
@@ -116,6 +119,9 @@ impl Assembly {
         };
         let place = match self.calls.iter().rposition(is_same) {
             Some(place) => place,
+            None if self.calls.len() == MOST_CALLS => {
+                return Err(StreamFault::Unreadable("it has too many calls".into()));
+            }
             None => {
                 self.calls.push(Call {
                     index,
@@ -140,6 +146,7 @@ impl Assembly {
             (_, Value::Null) => {}
             (arguments, more) => *arguments = more.clone(),
         }
+        Ok(())
     }
 
     /// Whether the server has said why the reply ended.
@@ -198,6 +205,8 @@ fn push_text(text: &mut String, more: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(events: &[&str]) -> Result<Value, StreamFault> {
@@ -274,6 +283,73 @@ mod tests {
         // An object in one piece.
         let whole = call(&[r#"{"index":0,"function":{"name":"a","arguments":{"x":1}}}"#]);
         assert_eq!(whole[0]["arguments"], json!({"x": 1}));
+    }
+
+    /// Cuts a text into pieces of these lengths, at whole characters.
+    fn cut(text: &str, lengths: &[usize]) -> Vec<String> {
+        let mut pieces = Vec::new();
+        let mut characters = text.chars().peekable();
+        for length in lengths.iter().cycle() {
+            if characters.peek().is_none() {
+                break;
+            }
+            pieces.push(characters.by_ref().take(*length).collect());
+        }
+        pieces
+    }
+
+    proptest! {
+        /// A reply is the same however the server cuts its text, its reasoning and its arguments.
+        #[test]
+        fn parts_make_no_difference(
+            content in "\\PC{0,40}",
+            reasoning in "\\PC{0,20}",
+            arguments in "\\PC{0,30}",
+            lengths in proptest::collection::vec(1usize..7, 1..5),
+        ) {
+            let event = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]}).to_string();
+            let stream = |lengths: &[usize]| {
+                let mut events = Vec::new();
+                for piece in cut(&reasoning, lengths) {
+                    events.push(event(json!({"reasoning_content": piece})));
+                }
+                for piece in cut(&content, lengths) {
+                    events.push(event(json!({"content": piece})));
+                }
+                let begin = json!({"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}});
+                events.push(event(json!({"tool_calls": [begin]})));
+                for piece in cut(&arguments, lengths) {
+                    let call = json!({"index": 0, "function": {"arguments": piece}});
+                    events.push(event(json!({"tool_calls": [call]})));
+                }
+                events.push(json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}).to_string());
+                let events: Vec<&str> = events.iter().map(String::as_str).collect();
+                read(&events)
+            };
+            let whole = stream(&[usize::MAX]).expect("a reply");
+            prop_assert_eq!(&whole["choices"][0]["message"]["content"], &json!(content));
+            let call = &whole["choices"][0]["message"]["tool_calls"][0];
+            prop_assert_eq!(&call["function"]["arguments"], &json!(arguments));
+            prop_assert_eq!(stream(&lengths), Ok(whole));
+        }
+
+        #[test]
+        fn any_event_is_taken_or_refused(text in "\\PC{0,60}|[{}\\[\\]\":,a-z0-9]{0,60}") {
+            let mut assembly = Assembly::default();
+            let _ = assembly.push(&text);
+            let _ = assembly.finish();
+        }
+    }
+
+    #[test]
+    fn calls_without_end_are_no_reply() {
+        let mut assembly = Assembly::default();
+        let fault = (0..2 * MOST_CALLS).find_map(|id| {
+            let call = json!({"id": id.to_string(), "function": {"name": "f"}});
+            let event = json!({"choices": [{"delta": {"tool_calls": [call]}}]});
+            assembly.push(&event.to_string()).err()
+        });
+        assert!(matches!(fault, Some(StreamFault::Unreadable(_))));
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Comparison {
                 Self {
                     outcome: other.outcome,
                     allowance: self.allowance.or(other.allowance),
+                    ..self
                 }
             }
             Outcome::Undecided | Outcome::Unreadable => match other().outcome {
@@ -63,10 +64,12 @@ impl Comparison {
 pub(super) const EQUAL: Comparison = Comparison {
     outcome: Outcome::Equal,
     allowance: None,
+    failed_test: None,
 };
 pub(super) const DIFFERENT: Comparison = Comparison {
     outcome: Outcome::Different,
     allowance: None,
+    failed_test: None,
 };
 
 /// Whether an answer equals the gold answer.

@@ -1,0 +1,331 @@
+//! The rollouts of a phase while they are made.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rollout::agent::{Agent, rollout};
+use rollout::policy::PolicyId;
+use rollout::task::Split;
+use rollout::trajectory::{ExitReason, Trajectory};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::line::{Fate, Fault, Job, Line, Next};
+use super::{Arm, Rolled, Trial};
+use crate::error::RunError;
+use crate::observer::Notice;
+use crate::workshop::Workshop;
+
+/// Time between looks at whether to stop, while nothing is sent.
+const STOP_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What has come of them so far.
+#[derive(Default)]
+struct Tally {
+    done: u32,
+    correct: u32,
+    left_out: u32,
+    /// Why the first one was left out.
+    reason: Option<String>,
+}
+
+/// The rollouts of a phase: the same trials under every arm.
+pub(super) struct Rolling<'a> {
+    workshop: &'a Workshop,
+    split: Split,
+    trials: &'a [Trial],
+    agents: Vec<Agent>,
+    /// One for each policy: what succeeds under one harness shows that a fault under another isn't the
+    /// policy's.
+    lines: Vec<Line>,
+    /// The line of each arm.
+    line_of: Vec<usize>,
+    /// Most rollouts at a time.
+    width: usize,
+    /// By index: trial by trial, all arms of one after each other.
+    found: Vec<Option<Rolled>>,
+    tally: Tally,
+    /// Until when the server wants a rest.
+    rest_until: Option<Instant>,
+}
+
+impl<'a> Rolling<'a> {
+    /// Looks everything up in the journal.
+    pub(super) async fn new(
+        workshop: &'a Workshop,
+        arms: &[Arm],
+        split: Split,
+        trials: &'a [Trial],
+    ) -> Result<Self, RunError> {
+        let agents: Vec<Agent> = arms.iter().map(|arm| workshop.agent(arm)).collect();
+        let mut policies: Vec<&PolicyId> = Vec::new();
+        let mut line_of = Vec::new();
+        for arm in arms {
+            let known = policies.iter().position(|id| *id == arm.policy.id());
+            line_of.push(known.unwrap_or(policies.len()));
+            if known.is_none() {
+                policies.push(arm.policy.id());
+            }
+        }
+        let mut rolling = Rolling {
+            workshop,
+            split,
+            trials,
+            lines: Vec::new(),
+            line_of,
+            width: arms
+                .iter()
+                .map(|arm| arm.harness.middleware.runtime.parallel_rollouts)
+                .max()
+                .unwrap_or(1)
+                .max(1) as usize,
+            found: Vec::with_capacity(trials.len() * arms.len()),
+            tally: Tally::default(),
+            rest_until: None,
+            agents,
+        };
+        let mut missing: Vec<VecDeque<usize>> = vec![VecDeque::new(); policies.len()];
+        let mut canaries: Vec<Option<usize>> = vec![None; policies.len()];
+        for index in 0..trials.len() * arms.len() {
+            let id = workshop.rollout_id(rolling.agent(index), rolling.trial(index));
+            let stored = workshop.store.trajectory(&id).await?;
+            let line = rolling.line_of[index % arms.len()];
+            match &stored {
+                None => missing[line].push_back(index),
+                Some(trajectory) => {
+                    if !trajectory.exit.is_infrastructure() {
+                        canaries[line] = Some(index);
+                    }
+                    rolling.advanced(trajectory, 0);
+                }
+            }
+            rolling.found.push(stored.map(counted));
+        }
+        let config = workshop.loaded.config.faults;
+        let has_answered = workshop.has_answered.load(Ordering::Relaxed);
+        let lines = missing.into_iter().zip(canaries);
+        rolling.lines = lines
+            .map(|(fresh, canary)| Line::new(config, has_answered, fresh, canary))
+            .collect();
+        Ok(rolling)
+    }
+
+    fn agent(&self, index: usize) -> &Agent {
+        &self.agents[index % self.agents.len()]
+    }
+
+    fn trial(&self, index: usize) -> &'a Trial {
+        &self.trials[index / self.agents.len()]
+    }
+
+    /// Makes what is missing. After an error, what was in flight is stored all the same.
+    pub(super) async fn run(&mut self) -> Result<(), RunError> {
+        let mut running = JoinSet::new();
+        let mut failure = None;
+        loop {
+            let mut wake = None;
+            while failure.is_none() && running.len() < self.width {
+                if let Some(reason) = self.workshop.stop.reason() {
+                    failure = Some(RunError::Stopped { reason });
+                    break;
+                }
+                match self.next(Instant::now(), running.is_empty()) {
+                    Next::Run(job) => {
+                        let (Job::Rollout(index) | Job::Canary(index)) = job;
+                        let agent = self.agent(index).clone();
+                        let (trial, split) = (self.trial(index).clone(), self.split);
+                        running.spawn(async move {
+                            let trajectory = rollout(&agent, &trial.task, split, trial.seed);
+                            (job, trajectory.await)
+                        });
+                    }
+                    Next::At(until) => {
+                        wake = Some(until.min(Instant::now() + STOP_INTERVAL));
+                        break;
+                    }
+                    Next::Later | Next::Done => break,
+                }
+            }
+            if running.is_empty() && wake.is_none() {
+                break;
+            }
+            // After a failure, what is in flight is still finished and stored.
+            let ended = tokio::select! {
+                Some(ended) = running.join_next() => ended,
+                () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {
+                    continue;
+                }
+            };
+            let ended = match ended {
+                Ok((job, trajectory)) => self.ended(job, trajectory).await,
+                Err(error) => {
+                    let reason = error.to_string();
+                    Err(RunError::Panic { reason })
+                }
+            };
+            if let Err(error) = ended {
+                failure.get_or_insert(error);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// What to do next, problem by problem over all arms.
+    fn next(&mut self, now: Instant, is_idle: bool) -> Next {
+        if let Some(until) = self.rest_until {
+            if now < until {
+                return if is_idle {
+                    Next::At(until)
+                } else {
+                    Next::Later
+                };
+            }
+            self.rest_until = None;
+        }
+        let mut order: Vec<usize> = (0..self.lines.len()).collect();
+        order.sort_by_key(|line| self.lines[*line].place());
+        let (mut soonest, mut is_over) = (None, true);
+        for line in order {
+            match self.lines[line].next(now) {
+                Next::Run(job) => return Next::Run(job),
+                Next::At(until) => {
+                    soonest = Some(soonest.map_or(until, |other: Instant| other.min(until)));
+                }
+                Next::Later => is_over = false,
+                Next::Done => {}
+            }
+        }
+        match soonest {
+            Some(until) => Next::At(until),
+            None if is_over => Next::Done,
+            None => Next::Later,
+        }
+    }
+
+    /// Takes what a rollout came to.
+    async fn ended(&mut self, job: Job, trajectory: Trajectory) -> Result<(), RunError> {
+        let (Job::Rollout(index) | Job::Canary(index)) = job;
+        let now = Instant::now();
+        let line = &mut self.lines[self.line_of[index % self.agents.len()]];
+        let ExitReason::Infrastructure {
+            reason,
+            is_retryable,
+            wait_s,
+        } = &trajectory.exit
+        else {
+            self.workshop.has_answered.store(true, Ordering::Relaxed);
+            if let Some(held) = line.succeeded(job, now) {
+                let seconds = held.as_secs();
+                self.workshop
+                    .line(format!("rollouts succeed again, after {seconds} s"));
+            }
+            return match job {
+                Job::Rollout(_) => self.keep(index, trajectory).await,
+                Job::Canary(_) => Ok(()),
+            };
+        };
+        if let Some(seconds) = wait_s {
+            let wait = Duration::from_secs(*seconds);
+            line.postponed(job, wait);
+            self.rest(now + wait);
+            return Ok(());
+        }
+        let fault = if *is_retryable {
+            Fault::Passing
+        } else {
+            Fault::Refused
+        };
+        match line.failed(job, fault, now) {
+            Fate::Again => Ok(()),
+            Fate::Held(until) => {
+                let seconds = until.saturating_duration_since(now).as_secs_f64();
+                let patience = match self.workshop.loaded.config.faults.patience_s {
+                    short if short < 120 => format!("{short} s"),
+                    long => format!("{} min", long / 60),
+                };
+                self.workshop.notice(Notice::Warning(format!(
+                    "no rollout succeeds ({reason}): nothing is sent for {seconds:.0} s; the run stops when \
+                     that has gone on for {patience}"
+                )));
+                Ok(())
+            }
+            Fate::LeftOut => self.keep(index, trajectory).await,
+            Fate::GaveUp => Err(RunError::Infrastructure {
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// Waits because the server asks for it: visibly, and only as long as nobody stops the run.
+    fn rest(&mut self, until: Instant) {
+        if self.rest_until.is_some_and(|known| known >= until) {
+            return;
+        }
+        let seconds = until
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64();
+        if self.rest_until.is_none() {
+            let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
+            self.workshop.notice(Notice::Warning(text));
+        }
+        self.rest_until = Some(until);
+    }
+
+    /// Stores a rollout that is over.
+    async fn keep(&mut self, index: usize, trajectory: Trajectory) -> Result<(), RunError> {
+        let workshop = self.workshop;
+        workshop
+            .store
+            .record_trajectory(&trajectory, workshop.made())
+            .await?;
+        self.advanced(&trajectory, trajectory.usage.completion_tokens);
+        self.found[index] = Some(counted(trajectory));
+        Ok(())
+    }
+
+    fn advanced(&mut self, trajectory: &Trajectory, tokens: u64) {
+        let tally = &mut self.tally;
+        if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
+            tally.left_out += 1;
+            tally.reason.get_or_insert_with(|| reason.clone());
+        } else {
+            tally.done += 1;
+            tally.correct += u32::from(trajectory.verdict.correct);
+        }
+        let mut figure = format!("{}/{} solved", tally.correct, tally.done);
+        if tally.left_out > 0 {
+            figure.push_str(&format!(", {} left out", tally.left_out));
+        }
+        self.workshop.notice(Notice::Advanced {
+            by: 1,
+            tokens,
+            figure,
+        });
+    }
+
+    /// A warning about what was left out.
+    pub(super) fn warning(&self) -> Option<String> {
+        let reason = self.tally.reason.as_ref()?;
+        Some(format!(
+            "{} of {} rollouts are left out, since policy or sandbox failed each time; the first: {reason}",
+            self.tally.left_out,
+            self.found.len(),
+        ))
+    }
+
+    /// One list for each arm.
+    pub(super) fn into_lists(self) -> Vec<Vec<Rolled>> {
+        let arms = self.agents.len();
+        let mut lists: Vec<Vec<Rolled>> = (0..arms).map(|_| Vec::new()).collect();
+        for (index, rolled) in self.found.into_iter().enumerate() {
+            lists[index % arms].push(rolled.flatten());
+        }
+        lists
+    }
+}
+
+/// A rollout that is over, as it counts.
+fn counted(trajectory: Trajectory) -> Rolled {
+    (!trajectory.exit.is_infrastructure()).then_some(trajectory)
+}
