@@ -51,7 +51,6 @@ pub(crate) struct ToolTexts {
     pub(crate) description_name: String,
     pub(crate) parameter_print: String,
     pub(crate) parameter_example: String,
-    pub(crate) python_description: String,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +63,9 @@ pub(crate) struct HookTexts {
     pub(crate) repeat: String,
     pub(crate) append: String,
     pub(crate) truncation_marker: String,
+    pub(crate) compaction_marker: String,
+    pub(crate) verify_prompt: String,
+    pub(crate) verify_message: String,
 }
 
 #[derive(Deserialize)]

@@ -24,6 +24,8 @@ pub struct Cluster {
     pub severity: Severity,
     /// Distinct failed trajectories, at least [`FEWEST_FAILURES`].
     pub size: usize,
+    /// What clusters are ordered by: the sum over the trajectories of the severity's weight in each.
+    pub weight: u64,
     /// Ids of the records, in the order of the trajectories' ids.
     pub records: Vec<RecordId>,
     /// The tasks that failed so.
@@ -35,11 +37,6 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Severity × size: what clusters are ordered by.
-    pub fn weight(&self) -> u64 {
-        u64::from(self.severity.weight()) * self.size as u64
-    }
-
     /// One line for people.
     pub fn summary(&self) -> String {
         let Cluster {
@@ -81,12 +78,17 @@ pub fn cluster(records: &[Record], trajectories: &[Trajectory]) -> Vec<Cluster> 
             let severity = members().map(|record| record.severity).max();
             let mut records: Vec<RecordId> = members().map(|record| record.id()).collect();
             records.dedup();
+            let worst = |records: &Vec<&Record>| {
+                let weights = records.iter().map(|record| record.severity.weight());
+                u64::from(weights.max().unwrap_or(0))
+            };
             Cluster {
                 root_cause,
                 harness_dim,
                 rule: rule.clone(),
                 severity: severity.unwrap_or(Severity::Low),
                 size: group.len(),
+                weight: group.values().map(worst).sum(),
                 records,
                 tasks: seen().map(|trajectory| trajectory.task.clone()).collect(),
                 policies: seen().map(|trajectory| trajectory.policy.clone()).collect(),
@@ -95,7 +97,7 @@ pub fn cluster(records: &[Record], trajectories: &[Trajectory]) -> Vec<Cluster> 
         })
         .collect();
     // Stable: equal weights stay in the order of cause, dimension and rule.
-    clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.weight()));
+    clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.weight));
     clusters
 }
 
@@ -151,7 +153,7 @@ mod tests {
         trajectories.extend([silent(5), silent(6)]);
         let mut records = RulesCritic.diagnose(&start(), &trajectories).records;
         let clusters = cluster(&records, &trajectories);
-        assert!(clusters.is_sorted_by(|a, b| a.weight() >= b.weight()));
+        assert!(clusters.is_sorted_by(|a, b| a.weight >= b.weight));
         assert_eq!(
             (clusters[0].severity, clusters[0].size),
             (Severity::High, 4)

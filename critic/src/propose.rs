@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use harness::{Dimension, Harness, Patch, PatchOp};
-use rollout::{PolicyId, TaskId};
+use rollout::PolicyId;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, ops_key};
+use crate::effect::Predicted;
 use crate::record::{HarnessDim, RecordId, RootCause};
 use crate::repairs::checked_patch;
 use crate::rules::rule;
+use crate::scoreboard::Scoreboard;
 
 /// Most candidates that one cluster gives at a time.
 pub const MOST_PER_CLUSTER: usize = 3;
@@ -31,15 +33,9 @@ pub struct Proposal {
     pub summary: String,
     /// Records of all clusters that asked for it.
     pub records: BTreeSet<RecordId>,
-    /// What it should do, to be compared with what the gate measures.
+    /// What it should do, to be compared with what is measured. Tasks at risk are found once the
+    /// patched harness is there ([`at_risk`](crate::at_risk)).
     pub predicted: Predicted,
-}
-
-/// The effect that a proposal promises.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Predicted {
-    /// Tasks that it should fix.
-    pub fixes: BTreeSet<TaskId>,
 }
 
 /// A patch that the gate has decided on.
@@ -58,8 +54,8 @@ pub struct TriedPatch {
 /// Within a cluster the records' own suggestions come first, the most frequent one leading, then
 /// the rule's repairs in their order. Across clusters the heavier goes first, with each further
 /// candidate of one dimension counting less, and a dimension never more than two candidates ahead of
-/// another that has some left, so that the search doesn't stay on prompts. A dimension whose
-/// patches were rejected before counts less too.
+/// another that has some left, so that the search doesn't stay on prompts. How much a dimension counts
+/// is also a matter of what the gate made of its patches lately ([`Scoreboard`]).
 ///
 /// A patch that was rejected with one of the cluster's policies is not proposed again: neither
 /// harness nor task makes the same operations new, only another θ does.
@@ -72,7 +68,7 @@ pub fn propose(harness: &Harness, clusters: &[Cluster], history: &[TriedPatch]) 
             .enumerate()
         {
             let key = ops_key(&patch.ops);
-            let score = cluster.weight() as f64 / (rank + 1) as f64;
+            let score = cluster.weight as f64 / (rank + 1) as f64;
             match places.get(&key) {
                 Some(place) => pool[*place].support(cluster, score),
                 None => {
@@ -101,6 +97,7 @@ impl Candidate {
             records: cluster.records.iter().cloned().collect(),
             predicted: Predicted {
                 fixes: cluster.tasks.clone(),
+                at_risk: BTreeSet::new(),
             },
         };
         Candidate { proposal, score }
@@ -132,12 +129,14 @@ fn cluster_patches(harness: &Harness, cluster: &Cluster, history: &[TriedPatch])
         .collect();
     let is_catalogued = |ops: &[PatchOp]| catalogued.iter().any(|patch| patch.ops == *ops);
     // A suggestion that is a repair keeps the repair's place and its better summary.
-    let summary = format!("what the records of {} suggest", cluster.rule);
     let suggested = cluster
         .suggestions
         .iter()
         .filter(|(ops, _)| !is_catalogued(ops))
-        .filter_map(|(ops, _)| checked_patch(harness, dimension, ops.clone(), &summary));
+        .filter_map(|(ops, _)| {
+            let summary = format!("as {} suggests: {}", cluster.rule, outline(ops));
+            checked_patch(harness, dimension, ops.clone(), &summary)
+        });
     let mut patches: Vec<Patch> = Vec::new();
     for patch in suggested.chain(catalogued.iter().cloned()) {
         let is_new = patches.iter().all(|known| known.ops != patch.ops);
@@ -147,6 +146,23 @@ fn cluster_patches(harness: &Harness, cluster: &Cluster, history: &[TriedPatch])
     }
     patches.truncate(MOST_PER_CLUSTER);
     patches
+}
+
+/// Operations in a few words, such as `remove memory.entries[0]`.
+fn outline(ops: &[PatchOp]) -> String {
+    const MOST: usize = 2;
+    let mut words: Vec<String> = ops
+        .iter()
+        .take(MOST)
+        .map(|op| {
+            let verb = serde_json::to_value(op.op).unwrap_or_default();
+            format!("{} {}", verb.as_str().unwrap_or_default(), op.path)
+        })
+        .collect();
+    if ops.len() > MOST {
+        words.push(format!("{} more", ops.len() - MOST));
+    }
+    words.join(", ")
 }
 
 fn was_rejected(patch: &Patch, cluster: &Cluster, history: &[TriedPatch]) -> bool {
@@ -159,6 +175,10 @@ fn was_rejected(patch: &Patch, cluster: &Cluster, history: &[TriedPatch]) -> boo
 
 /// Highest averages, with a bound on how far one dimension gets ahead of another.
 fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
+    let decisions = history
+        .iter()
+        .map(|tried| (tried.patch.dimension, tried.is_accepted));
+    let board = Scoreboard::of(decisions);
     let mut ordered = Vec::with_capacity(pool.len());
     let mut taken: BTreeMap<Dimension, usize> = BTreeMap::new();
     while !pool.is_empty() {
@@ -171,7 +191,7 @@ fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
             let dimension = candidate.proposal.patch.dimension;
             let taken = count(dimension);
             (taken < least + MOST_AHEAD)
-                .then(|| candidate.score * trust(dimension, history) / (taken + 1) as f64)
+                .then(|| candidate.score * board.score(dimension).trust() / (taken + 1) as f64)
         };
         let mut best: Option<(usize, f64)> = None;
         for (place, candidate) in pool.iter().enumerate() {
@@ -191,22 +211,11 @@ fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
     ordered
 }
 
-/// Mean of a Beta(1, 1) posterior of acceptance in `dimension`.
-fn trust(dimension: Dimension, history: &[TriedPatch]) -> f64 {
-    let tried = || {
-        history
-            .iter()
-            .filter(|tried| tried.patch.dimension == dimension)
-    };
-    let accepted = tried().filter(|tried| tried.is_accepted).count();
-    (accepted + 1) as f64 / (tried().count() + 2) as f64
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests {
     use proptest::prelude::*;
-    use rollout::{Event, Trajectory};
+    use rollout::{Event, TaskId, Trajectory};
 
     use super::*;
     use crate::cluster::cluster;
@@ -224,6 +233,7 @@ mod tests {
             rule: rule.name.to_owned(),
             severity: Severity::Medium,
             size: 5,
+            weight: 10,
             records: Vec::new(),
             tasks: BTreeSet::from([TaskId::new("task-1")]),
             policies: BTreeSet::from([PolicyId::new("theta-0")]),
@@ -290,6 +300,25 @@ mod tests {
         assert!(first_six.len() >= 4, "{dimensions:?}");
         assert_eq!(proposals[0].predicted.fixes.len(), 8);
         assert_eq!(proposals, propose(&start(), &prose_clusters(), &[]));
+    }
+
+    #[test]
+    fn a_dimension_that_keeps_failing_gives_way_to_others() {
+        let clusters = prose_clusters();
+        let place = |history: &[TriedPatch], dimension| {
+            let proposals = propose(&start(), &clusters, history);
+            proposals
+                .iter()
+                .position(|p| p.patch.dimension == dimension)
+        };
+        let other = r#"{"dimension":"P","ops":[{"op":"remove","path":"prompts.examples[0]"}]}"#;
+        let rejected = TriedPatch {
+            patch: Patch::from_json(other).unwrap(),
+            policy: PolicyId::new("theta-9"),
+            is_accepted: false,
+        };
+        assert_eq!(place(&[], Dimension::P), Some(0));
+        assert!(place(&vec![rejected; 8], Dimension::P) > Some(0));
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub(crate) trait Build: Sized {
     fn exit(self, exit: ExitReason) -> Self;
     fn answered(self, answer: &str) -> Self;
     fn problem(self, text: &str) -> Self;
+    fn system(self, text: &str) -> Self;
 }
 
 impl Build for Trajectory {
@@ -107,6 +108,11 @@ impl Build for Trajectory {
 
     fn problem(mut self, text: &str) -> Self {
         self.steps[1].text = text.to_owned();
+        self
+    }
+
+    fn system(mut self, text: &str) -> Self {
+        self.steps[0].text = text.to_owned();
         self
     }
 }

@@ -3,6 +3,7 @@
 //! Precedence, lowest first: the defaults below, the file, `--set path=value`, the flags that name a
 //! field (`--rounds`). Relative paths are relative to the file they stand in.
 
+mod critic;
 mod faults;
 mod gate;
 
@@ -19,6 +20,7 @@ use trainer::{AdamWOptions, Schedule, TrainOptions};
 use crate::arithmetic::ArithmeticKind;
 use crate::builtin;
 
+pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
 
@@ -96,6 +98,9 @@ pub struct Config {
     /// How patches and weights are accepted.
     #[serde(default)]
     pub gate: GateConfig,
+    /// Who says why rollouts fail.
+    #[serde(default)]
+    pub critic: CriticConfig,
     /// The loop over harness patches.
     #[serde(default)]
     pub harness_loop: HarnessLoopConfig,
@@ -468,6 +473,7 @@ impl Loaded {
             tasks,
             budget,
             gate,
+            critic,
             harness_loop,
             model_loop,
             ..
@@ -519,7 +525,7 @@ impl Loaded {
         if let Err((field, reason)) = self.config.faults.check() {
             return fail(field, reason);
         }
-        if let Err((field, reason)) = gate.check() {
+        if let Err((field, reason)) = gate.check().and_then(|()| critic.check()) {
             return fail(field, reason);
         }
         if harness_loop.diagnose_tasks == 0 {

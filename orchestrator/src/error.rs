@@ -80,10 +80,26 @@ pub enum RunError {
     #[error("policy: {0}")]
     Policy(#[from] PolicyError),
     /// The key's variable is not set.
-    #[error("api_key_env: the environment has no {name}")]
+    #[error("{field}: the environment has no {name}")]
     NoKey {
+        /// The field that names the variable.
+        field: &'static str,
         /// The variable.
         name: String,
+    },
+    /// The critic's client can't be set up.
+    #[error("critic.llm: the client can't be set up")]
+    Critic {
+        /// The cause.
+        source: PolicyError,
+    },
+    /// The critic's server can't be used.
+    #[error("critic.llm.base_url: {url}: {reason}")]
+    CriticServer {
+        /// Its address.
+        url: String,
+        /// What happened.
+        reason: String,
     },
     /// The server can't be used.
     #[error("policy.base_url: {url}: {reason}")]
@@ -93,6 +109,9 @@ pub enum RunError {
         /// What happened.
         reason: String,
     },
+    /// Programs can't be run.
+    #[error(transparent)]
+    Tools(#[from] rollout::ToolFault),
     /// The sandbox can't start.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -223,11 +242,14 @@ impl RunError {
             | Self::Template(_)
             | Self::NoKey { .. }
             | Self::Server { .. }
+            | Self::CriticServer { .. }
+            | Self::Critic { .. }
             | Self::NoCuda
             | Self::Arithmetic(_)
             | Self::Listen { .. }
             | Self::Infrastructure { .. }
             | Self::Sandbox(_)
+            | Self::Tools(_)
             | Self::Policy(_) => 3,
             Self::Stopped { .. } | Self::Busy { .. } | Self::Unfinished { .. } => 4,
             Self::Store(StoreError::Full) => 5,
@@ -257,9 +279,9 @@ impl RunError {
             Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
-            Self::NoKey { name } => format!("Set {name} to the server's key."),
+            Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
             Self::Listen { .. } => "Choose another --port (0 takes a free one) or --host.".into(),
-            Self::Server { .. } | Self::Infrastructure { .. } => {
+            Self::Server { .. } | Self::CriticServer { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()
             }
             Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use critic::{Critic, LeakGuard, Proposal, RulesCritic, TriedPatch, cluster};
+use critic::{Cluster, Critic, Effect, Proposal, RulesCritic, TriedPatch, cluster};
 use harness::Harness;
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
-use rollout::task::{Split, Task};
+use rollout::task::Split;
 use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
@@ -15,9 +15,9 @@ use crate::gate::contest::Decision;
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::Delta;
 use crate::gate::martingale::Discoveries;
-use crate::observer::Notice;
-use crate::report::{ClusterRow, DiagnoseRow, PatchRow, kind};
-use crate::rollouts::{Arm, draw};
+use crate::report::{ClusterRow, DiagnoseRow, PatchRow, Promise, kind};
+use crate::rollouts::{Arm, Trial, draw};
+use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
 
 /// A harness version with its document.
@@ -54,6 +54,28 @@ struct Candidate {
     number: u32,
 }
 
+/// One diagnosis: the rollouts, and what the critic makes of them.
+struct Diagnosis {
+    trials: Vec<Trial>,
+    trajectories: Vec<Trajectory>,
+    clusters: Vec<Cluster>,
+    proposals: Vec<Proposal>,
+    row: DiagnoseRow,
+    /// Journal key of the row.
+    key: String,
+}
+
+impl Diagnosis {
+    fn severity_of(&self, rule: &str) -> String {
+        let clusters = self.clusters.iter().filter(|c| c.rule == rule);
+        clusters
+            .map(|c| c.severity)
+            .max()
+            .map(|severity| format!("{severity:?}").to_lowercase())
+            .unwrap_or_default()
+    }
+}
+
 impl Workshop {
     /// One round's harness loop: cycles until the configured number, or until two in a row accept
     /// nothing or there is nothing left to propose.
@@ -71,10 +93,25 @@ impl Workshop {
         let mut fruitless = 0;
         let mut number = 0;
         for iteration in 1..=config.iterations {
-            let proposals = self
+            let mut diagnosis = self
                 .diagnose(round, iteration, &head, policy, &history.tried)
                 .await?;
-            if proposals.is_empty() {
+            let proposals = std::mem::take(&mut diagnosis.proposals);
+            let diagnosed = Diagnosed {
+                head: &head,
+                policy,
+                trials: &diagnosis.trials,
+                trajectories: &diagnosis.trajectories,
+            };
+            let (screened, refused) = self
+                .screen(&diagnosed, proposals, config.candidates, &mut history.tried)
+                .await?;
+            diagnosis.row.refused = refused;
+            let (key, row) = (&diagnosis.key, &diagnosis.row);
+            self.store
+                .record_step(key, kind::DIAGNOSE, round, row, unix_seconds())
+                .await?;
+            if screened.is_empty() {
                 self.line(format!(
                     "round {round} cycle {iteration}: nothing left to propose for {}",
                     head.name()
@@ -82,18 +119,25 @@ impl Workshop {
                 break;
             }
             let mut candidates = Vec::new();
-            for (proposal, severity, harness) in proposals.into_iter().take(config.candidates) {
+            for Screened { proposal, harness } in screened {
                 number += 1;
-                let harness = Arc::new(harness);
                 candidates.push(Candidate {
+                    severity: diagnosis.severity_of(&proposal.rule),
                     proposal,
-                    severity,
                     harness,
                     number,
                 });
             }
             let next = self
-                .decide(round, iteration, &head, policy, &candidates, history)
+                .decide(
+                    round,
+                    iteration,
+                    &head,
+                    policy,
+                    &candidates,
+                    &diagnosis,
+                    history,
+                )
                 .await?;
             match next {
                 Some(next) => {
@@ -109,7 +153,7 @@ impl Workshop {
         Ok(head)
     }
 
-    /// Roll out on evolve problems and turn failures into valid, leak-free patches.
+    /// Roll out on evolve problems and ask the critic about the failures.
     async fn diagnose(
         &self,
         round: u32,
@@ -117,7 +161,7 @@ impl Workshop {
         head: &Head,
         policy: &Arc<dyn Policy>,
         history: &[TriedPatch],
-    ) -> Result<Vec<(Proposal, String, Harness)>, RunError> {
+    ) -> Result<Diagnosis, RunError> {
         let seed = self
             .seed()
             .derive("diagnose")
@@ -132,10 +176,23 @@ impl Workshop {
         let rolled = self
             .roll(&title, policy, &head.harness, Split::Evolve, &trials)
             .await?;
-        let trajectories: Vec<Trajectory> = rolled.into_iter().flatten().collect();
+        // What was left out has no part in what follows.
+        let (trials, trajectories): (Vec<Trial>, Vec<Trajectory>) = trials
+            .into_iter()
+            .zip(rolled)
+            .filter_map(|(trial, rolled)| rolled.map(|trajectory| (trial, trajectory)))
+            .unzip();
         let critic = RulesCritic;
-        let diagnosis = critic.diagnose(&head.harness, &trajectories);
-        let clusters = cluster(&diagnosis.records, &trajectories);
+        let mut diagnosis = critic.diagnose(&head.harness, &trajectories);
+        let mut clusters = cluster(&diagnosis.records, &trajectories);
+        let critique = self
+            .critique(round, head, seed, &trajectories, &diagnosis, &clusters)
+            .await?
+            .unwrap_or_default();
+        if !critique.records.is_empty() {
+            diagnosis.records.extend(critique.records);
+            clusters = cluster(&diagnosis.records, &trajectories);
+        }
         let row = DiagnoseRow {
             version: head.name(),
             rollouts: trajectories.len(),
@@ -150,6 +207,8 @@ impl Workshop {
                     trajectories: c.size,
                 })
                 .collect(),
+            disagreements: critique.disagreements,
+            refused: Vec::new(),
         };
         let key = self.key(
             kind::DIAGNOSE,
@@ -159,9 +218,6 @@ impl Workshop {
                 policy.id().as_str(),
             ],
         );
-        self.store
-            .record_step(&key, kind::DIAGNOSE, round, &row, unix_seconds())
-            .await?;
         let causes: Vec<String> = row
             .clusters
             .iter()
@@ -179,36 +235,25 @@ impl Workshop {
                 causes.join(", ")
             }
         ));
-        let held_out = self.splits.gate.iter().chain(&self.splits.test);
-        let held_out: Vec<String> = held_out.flat_map(Task::telling_texts).collect();
-        let guard = LeakGuard::new(held_out.iter().map(String::as_str));
-        let mut proposals = Vec::new();
-        for proposal in critic.propose(&head.harness, &clusters, history) {
-            if let Err(leak) = guard.check(&proposal.patch) {
-                self.notice(Notice::Warning(format!("patch refused: {leak}")));
-                continue;
-            }
-            // The critic proposes what applies; a patch that does not is a fault worth hearing of.
-            match proposal.patch.apply(&head.harness) {
-                Ok(harness) => {
-                    let severity = clusters
-                        .iter()
-                        .filter(|c| c.rule == proposal.rule)
-                        .map(|c| c.severity)
-                        .max()
-                        .map(|severity| format!("{severity:?}").to_lowercase())
-                        .unwrap_or_default();
-                    proposals.push((proposal, severity, harness));
-                }
-                Err(error) => {
-                    self.notice(Notice::Warning(format!("patch does not apply: {error}")))
-                }
+        let mut proposals = critic.propose(&head.harness, &clusters, history);
+        for proposal in &mut proposals {
+            if let Some(risks) = critique.risks.get(&proposal.rule) {
+                proposal.predicted.at_risk.extend(risks.iter().cloned());
             }
         }
-        Ok(proposals)
+        Ok(Diagnosis {
+            trials,
+            trajectories,
+            clusters,
+            proposals,
+            row,
+            key,
+        })
     }
 
-    /// Let the gate decide on candidates and commit the one it accepts.
+    /// Let the gate decide on candidates, commit the one it accepts, and look what became of the
+    /// problems that the critic had seen.
+    #[expect(clippy::too_many_arguments, reason = "the facts of a cycle")]
     async fn decide(
         &self,
         round: u32,
@@ -216,6 +261,7 @@ impl Workshop {
         head: &Head,
         policy: &Arc<dyn Policy>,
         candidates: &[Candidate],
+        diagnosis: &Diagnosis,
         history: &mut History,
     ) -> Result<Option<Head>, RunError> {
         let arm = |harness: &Arc<Harness>| Arm {
@@ -234,7 +280,17 @@ impl Workshop {
                 next = Some(self.commit(round, head, policy, candidate, decision)?);
             }
             let version = next.as_ref().filter(|_| is_accepted);
-            self.conclude(round, iteration, head, policy, candidate, decision, version)
+            let effect = match version {
+                Some(version) => Some(self.effect(&place, version, policy, diagnosis).await?),
+                None => None,
+            };
+            let row = PatchRow {
+                round,
+                iteration,
+                effect,
+                ..row(candidate, decision, head, version, policy, diagnosis)
+            };
+            self.conclude(head, policy, candidate, decision, row)
                 .await?;
             if decision.verdict != Verdict::Deferred {
                 history.tried.push(TriedPatch {
@@ -298,21 +354,41 @@ impl Workshop {
         })
     }
 
+    /// What becomes of the diagnosed problems, seeds and all, under the new version.
+    async fn effect(
+        &self,
+        place: &str,
+        version: &Head,
+        policy: &Arc<dyn Policy>,
+        diagnosis: &Diagnosis,
+    ) -> Result<Effect, RunError> {
+        let title = format!("{place} · effect of {}", version.name());
+        let Diagnosis {
+            trials,
+            trajectories,
+            ..
+        } = diagnosis;
+        let after = self
+            .roll(&title, policy, &version.harness, Split::Evolve, trials)
+            .await?;
+        let (before, after): (Vec<Trajectory>, Vec<Trajectory>) = trajectories
+            .iter()
+            .zip(after)
+            .filter_map(|(before, after)| Some((before.clone(), after?)))
+            .unzip();
+        Ok(Effect::of(&before, &after))
+    }
+
     /// Store a decision, keep a candidate that was turned down in the registry, and tell.
-    #[expect(clippy::too_many_arguments, reason = "the facts of a decision")]
     async fn conclude(
         &self,
-        round: u32,
-        iteration: u32,
         head: &Head,
         policy: &Arc<dyn Policy>,
         candidate: &Candidate,
         decision: &Decision,
-        next: Option<&Head>,
+        row: PatchRow,
     ) -> Result<(), RunError> {
-        let Proposal {
-            patch, root_cause, ..
-        } = &candidate.proposal;
+        let patch = &candidate.proposal.patch;
         let totals = decision.totals();
         let what = format!("{} {}", patch.dimension, patch.summary);
         match (&decision.verdict, decision.verdict.objection()) {
@@ -322,14 +398,14 @@ impl Workshop {
             (_, Some(objection)) => self.line(format!("  rejected: {what} ({objection})")),
             (Verdict::Accepted, None) => self.line(format!(
                 "  accepted {}: {what} ({})",
-                next.map(Head::name).unwrap_or_default(),
+                row.version.clone().unwrap_or_default(),
                 decision.figures()
             )),
             (_, None) => self.line(format!("  deferred: {what} (a better candidate was taken)")),
         }
         if let Some(objection) = decision.verdict.objection() {
             let rejection = Rejection {
-                decision: self.record(round, policy, candidate, decision)?,
+                decision: self.record(row.round, policy, candidate, decision)?,
                 verdict: objection,
                 delta_in: Some(trailer(totals.delta_in)),
                 delta_out: Some(trailer(totals.delta_out)),
@@ -338,23 +414,7 @@ impl Workshop {
                 registry.record_rejected(&head.version, &candidate.harness, &rejection)
             })?;
         }
-        let row = PatchRow {
-            round,
-            iteration,
-            candidate: candidate.number,
-            parent: head.name(),
-            version: next.map(Head::name),
-            dimension: patch.dimension.to_string(),
-            summary: patch.summary.clone(),
-            root_cause: root_cause.to_string(),
-            ops: serde_json::to_value(&patch.ops).unwrap_or_default(),
-            stages: decision.stages.clone(),
-            evidence: decision.evidence.clone(),
-            rollouts: decision.rollouts,
-            verdict: decision.verdict.clone(),
-            policy: policy.id().to_string(),
-        };
-        let place = format!("{round}.{iteration}.{}", candidate.number);
+        let place = format!("{}.{}.{}", row.round, row.iteration, candidate.number);
         let parts = [
             &place,
             &candidate.harness.id().to_hex(),
@@ -363,7 +423,7 @@ impl Workshop {
         let key = self.key(kind::PATCH, &parts);
         Ok(self
             .store
-            .record_step(&key, kind::PATCH, round, &row, unix_seconds())
+            .record_step(&key, kind::PATCH, row.round, &row, unix_seconds())
             .await?)
     }
 
@@ -381,6 +441,46 @@ impl Workshop {
             version,
             harness: Arc::new(harness),
         })
+    }
+}
+
+/// A decision as the report shows it, but for its place and its effect.
+fn row(
+    candidate: &Candidate,
+    decision: &Decision,
+    head: &Head,
+    version: Option<&Head>,
+    policy: &Arc<dyn Policy>,
+    diagnosis: &Diagnosis,
+) -> PatchRow {
+    let Proposal {
+        patch,
+        root_cause,
+        predicted,
+        ..
+    } = &candidate.proposal;
+    let DiagnoseRow {
+        rollouts, failed, ..
+    } = diagnosis.row;
+    let promise = || Promise::of(predicted, failed, rollouts - failed, &decision.totals());
+    PatchRow {
+        round: 0,
+        iteration: 0,
+        candidate: candidate.number,
+        parent: head.name(),
+        version: version.map(Head::name),
+        dimension: patch.dimension.to_string(),
+        summary: patch.summary.clone(),
+        root_cause: root_cause.to_string(),
+        ops: serde_json::to_value(&patch.ops).unwrap_or_default(),
+        stages: decision.stages.clone(),
+        evidence: decision.evidence.clone(),
+        rollouts: decision.rollouts,
+        verdict: decision.verdict.clone(),
+        policy: policy.id().to_string(),
+        predicted: predicted.clone(),
+        promise: (decision.rollouts > 0).then(promise),
+        effect: None,
     }
 }
 

@@ -8,7 +8,8 @@
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
-//! - [`serving`] speaks to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever watches.
+//! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
+//!   watches.
 //!
 //! The library prints nothing; [`cli`] is the binary.
 
@@ -19,6 +20,8 @@ pub mod chat_rows;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod critic_chat;
+mod critique;
 pub mod error;
 pub mod evaluation;
 pub mod gate;
@@ -28,6 +31,7 @@ pub mod observer;
 pub mod report;
 pub mod rollouts;
 pub mod run;
+mod screening;
 pub mod seed;
 pub mod serve_model;
 pub mod serving;

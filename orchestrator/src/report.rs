@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use critic::{Critique, DIMENSIONS, Disagreement, Effect, Foresight, Predicted, Scoreboard};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::contest::Evidence;
@@ -13,6 +14,8 @@ use crate::store::{SessionRow, Store, StoreError};
 pub mod kind {
     /// A diagnosis: clusters of failures.
     pub const DIAGNOSE: &str = "diagnose";
+    /// What the critic's language model said about a diagnosis.
+    pub const CRITIQUE: &str = "critique";
     /// A decision on a patch.
     pub const PATCH: &str = "decide_patch";
     /// A decision on weights.
@@ -51,6 +54,50 @@ pub struct DiagnoseRow {
     pub dropped_records: usize,
     /// What the failures have in common.
     pub clusters: Vec<ClusterRow>,
+    /// Where rules and language model contradict each other.
+    #[serde(default)]
+    pub disagreements: Vec<Disagreement>,
+    /// Proposals that were turned down unmeasured.
+    #[serde(default)]
+    pub refused: Vec<RefusedRow>,
+}
+
+/// A proposal that a cheap check turned down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRow {
+    /// Dimension.
+    pub dimension: String,
+    /// What it would have changed.
+    pub summary: String,
+    /// Why it was turned down.
+    pub reason: String,
+}
+
+/// What a patch promised for the problems of its diagnosis and what it measured, as shares.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    /// Share of the failed problems that it should fix.
+    pub gain: f64,
+    /// Share of V_in's pairs that only the candidate solved.
+    pub measured_gain: f64,
+    /// Share of the solved problems that it put at risk.
+    pub risk: f64,
+    /// Share of V_out's pairs that only the incumbent solved.
+    pub measured_loss: f64,
+}
+
+impl Promise {
+    /// Of a prediction about `failed` and `solved` problems, and what the gate measured.
+    pub fn of(predicted: &Predicted, failed: usize, solved: usize, totals: &StageResult) -> Self {
+        let share = |count: usize, all: usize| count as f64 / all.max(1) as f64;
+        let pairs = |count: u32, all: u32| f64::from(count) / f64::from(all.max(1));
+        Self {
+            gain: share(predicted.fixes.len(), failed),
+            measured_gain: pairs(totals.delta_in.gained, totals.delta_in.pairs),
+            risk: share(predicted.at_risk.len(), solved),
+            measured_loss: pairs(totals.delta_out.lost, totals.delta_out.pairs),
+        }
+    }
 }
 
 /// A decision on a patch.
@@ -84,6 +131,23 @@ pub struct PatchRow {
     pub verdict: Verdict,
     /// Weights it was measured with.
     pub policy: String,
+    /// Tasks of the diagnosis that it should fix, and those that it puts at risk.
+    #[serde(default)]
+    pub predicted: Predicted,
+    /// The same as shares, beside what the gate measured; none where nothing was measured.
+    #[serde(default)]
+    pub promise: Option<Promise>,
+    /// What became of the tasks of the diagnosis; none unless accepted.
+    #[serde(default)]
+    pub effect: Option<Effect>,
+}
+
+impl PatchRow {
+    /// How well its prediction met what happened, if that was looked at.
+    pub fn foresight(&self) -> Option<Foresight> {
+        let effect = self.effect.as_ref()?;
+        Some(Foresight::of(&self.predicted, effect))
+    }
 }
 
 /// A decision on weights.
@@ -175,6 +239,98 @@ pub struct GateSection {
     pub rollouts_per_acceptance: Option<f64>,
 }
 
+/// What the critic's language model cost and gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CriticSection {
+    /// Diagnoses that it was asked about.
+    pub critiques: u32,
+    /// Those of which no reply could be used.
+    pub skipped: u32,
+    /// Requests.
+    pub calls: u32,
+    /// Replies that could not be used.
+    pub unusable: u32,
+    /// Tokens that it read.
+    pub prompt_tokens: u64,
+    /// Tokens that it wrote.
+    pub completion_tokens: u64,
+    /// Whether the server left counts out and they were estimated.
+    pub is_estimated: bool,
+    /// Records that it gave.
+    pub records: usize,
+    /// Quotes, findings and suggestions that were dropped.
+    pub dropped: usize,
+    /// Rollouts about which it contradicts the rules.
+    pub disagreements: usize,
+}
+
+impl CriticSection {
+    fn of(critiques: &[Critique]) -> Self {
+        let mut section = Self::default();
+        for critique in critiques {
+            let usage = &critique.cost.usage;
+            section.critiques += 1;
+            section.skipped += u32::from(critique.skipped.is_some());
+            section.calls += critique.cost.calls;
+            section.unusable += critique.cost.unusable;
+            section.prompt_tokens += usage.prompt_tokens;
+            section.completion_tokens += usage.completion_tokens;
+            section.is_estimated |= usage.is_estimated;
+            section.records += critique.records.len();
+            section.dropped += critique.dropped.len();
+            section.disagreements += critique.disagreements.len();
+        }
+        section
+    }
+}
+
+/// What the gate made of one dimension's patches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRow {
+    /// Dimension.
+    pub dimension: String,
+    /// Accepted patches.
+    pub accepted: u32,
+    /// Patches that were rejected or stayed inconclusive.
+    pub rejected: u32,
+    /// Mean of the posterior of acceptance, older decisions faded: what the next proposals' order
+    /// goes by.
+    pub trust: f64,
+}
+
+/// The scoreboard after `decisions`.
+fn scores(decisions: &[PatchRow]) -> Vec<ScoreRow> {
+    let decided = |row: &PatchRow| match row.verdict {
+        Verdict::Accepted => Some(true),
+        Verdict::Rejected { .. } | Verdict::Inconclusive { .. } => Some(false),
+        Verdict::Deferred => None,
+    };
+    let all: Vec<(harness::Dimension, bool)> = decisions
+        .iter()
+        .filter_map(|row| {
+            let mut dimensions = DIMENSIONS.into_iter();
+            let dimension = dimensions.find(|known| known.to_string() == row.dimension)?;
+            Some((dimension, decided(row)?))
+        })
+        .collect();
+    let board = Scoreboard::of(all.iter().copied());
+    let count = |dimension, is_accepted| {
+        let counted = all
+            .iter()
+            .filter(|known| **known == (dimension, is_accepted));
+        u32::try_from(counted.count()).unwrap_or(u32::MAX)
+    };
+    DIMENSIONS
+        .into_iter()
+        .map(|dimension| ScoreRow {
+            dimension: dimension.to_string(),
+            accepted: count(dimension, true),
+            rejected: count(dimension, false),
+            trust: board.score(dimension).trust(),
+        })
+        .collect()
+}
+
 /// A round in the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundCell {
@@ -235,6 +391,12 @@ pub struct Report {
     pub weights: Tally,
     /// What the gate cost.
     pub gate: GateSection,
+    /// What the critic's language model cost; none where it was never asked.
+    pub critic: Option<CriticSection>,
+    /// What the gate made of patches, by dimension.
+    pub scoreboard: Vec<ScoreRow>,
+    /// How well predictions met what happened, over all accepted patches; none without one.
+    pub foresight: Option<Foresight>,
     /// Seconds of running, rests between sessions not counted.
     pub wall_s: i64,
     /// Rollouts made.
@@ -263,6 +425,7 @@ impl Report {
         let patch_decisions: Vec<PatchRow> = rows(store, kind::PATCH).await?;
         let weight_decisions: Vec<WeightsRow> = rows(store, kind::WEIGHTS).await?;
         let cells: Vec<EvaluateRow> = rows(store, kind::EVALUATE).await?;
+        let critiques: Vec<Critique> = rows(store, kind::CRITIQUE).await?;
         let totals = store.totals().await?;
         let tally = |verdicts: &mut dyn Iterator<Item = &Verdict>| {
             let mut tally = Tally::default();
@@ -313,6 +476,12 @@ impl Report {
             patches,
             weights,
             gate,
+            critic: (!critiques.is_empty()).then(|| CriticSection::of(&critiques)),
+            scoreboard: scores(&patch_decisions),
+            foresight: patch_decisions
+                .iter()
+                .filter_map(PatchRow::foresight)
+                .reduce(Foresight::and),
             wall_s: wall_seconds(&store.sessions().await?),
             rollouts: totals.rollouts,
             left_out: totals.left_out,

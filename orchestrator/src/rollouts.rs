@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use harness::Harness;
-use rollout::agent::Agent;
+use rollout::agent::{Agent, rollout};
 use rollout::policy::Policy;
 use rollout::task::{Split, Task};
 use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
@@ -114,6 +114,38 @@ impl Workshop {
         Ok(rolling.into_lists())
     }
 
+    /// One rollout of an evolve problem, from the journal if it is there. Its exit may be a fault of
+    /// the surroundings; such a one isn't kept.
+    ///
+    /// # Errors
+    /// When the run is to stop, or the store fails.
+    pub(crate) async fn try_rollout(
+        &self,
+        arm: &Arm,
+        trial: &Trial,
+    ) -> Result<Trajectory, RunError> {
+        let agent = self.agent(arm);
+        let id = self.rollout_id(&agent, trial);
+        if let Some(known) = self.store.trajectory(&id).await? {
+            return Ok(known);
+        }
+        if let Some(reason) = self.stop.reason() {
+            return Err(RunError::Stopped { reason });
+        }
+        let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
+        if !trajectory.exit.is_infrastructure() {
+            self.store
+                .record_trajectory(&trajectory, self.made())
+                .await?;
+        }
+        Ok(trajectory)
+    }
+
+    /// The same without the journal.
+    pub(crate) async fn try_rollout_afresh(&self, arm: &Arm, trial: &Trial) -> Trajectory {
+        rollout(&self.agent(arm), &trial.task, Split::Evolve, trial.seed).await
+    }
+
     fn made(&self) -> Made {
         Made {
             round: self.round.load(Ordering::Relaxed),
@@ -125,7 +157,7 @@ impl Workshop {
         Agent {
             harness: Arc::clone(&arm.harness),
             policy: Arc::clone(&arm.policy),
-            sandbox: self.sandbox.clone(),
+            sandbox: Arc::clone(&self.tools),
             verifier: Arc::clone(&self.verifier),
             budget: self.budget(),
             sandbox_level: self.sandbox_level.clone(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use critic::llm::Chat;
 use harness::HarnessId;
 use registry::{Provenance, Registry, RunId};
 use rollout::task::Split;
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use crate::clock::unix_seconds;
 use crate::config::{Config, Loaded};
+use crate::critic_chat::ServedChat;
 use crate::error::RunError;
 use crate::gate::evidence::PassRate;
 use crate::gate::martingale::Discoveries;
@@ -110,6 +112,10 @@ pub async fn run(
             };
             registry.create_initial(&starting, &provenance)?;
         }
+        let chat = match &loaded.config.critic.llm {
+            Some(llm) => Some(Arc::new(ServedChat::new(llm, environment.key)?) as Arc<dyn Chat>),
+            None => None,
+        };
         let workshop = Workshop::open(Parts {
             loaded,
             splits,
@@ -122,7 +128,7 @@ pub async fn run(
         })
         .await?;
         workshop.check_harness(&starting).await?;
-        workshop.rounds().await
+        workshop.with_chat(chat).rounds().await
     }
     .await;
     heartbeat.abort();

@@ -44,7 +44,10 @@ pub(crate) async fn policy(
         });
     };
     let api_key = match api_key_env {
-        Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey { name: name.clone() })?),
+        Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey {
+            field: "policy.api_key_env",
+            name: name.clone(),
+        })?),
         None => None,
     };
     if let Some((id, directory)) = adapter {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use critic::llm::Chat;
 use harness::{CallFormat, Harness, Hook, ToolState};
 use model::adapter::Adapter;
 use model::decode::{Engine, EngineOptions};
@@ -99,9 +100,12 @@ pub struct Workshop {
     pub directory: PathBuf,
     /// The base model, where weights are decoded or trained here.
     pub base: Option<BaseModel>,
-    pub(crate) sandbox: Arc<Sandbox>,
+    /// What runs the programs of tool calls: the sandbox, but for tests.
+    pub(crate) tools: Arc<dyn ToolRunner>,
     pub(crate) sandbox_level: String,
     pub(crate) verifier: Arc<dyn Verifier>,
+    /// The critic's language model, if it has one.
+    pub(crate) chat: Option<Arc<dyn Chat>>,
     pub(crate) stop: Arc<Stop>,
     observer: Arc<dyn Observer>,
     environment: Environment,
@@ -118,6 +122,30 @@ impl Workshop {
     /// # Errors
     /// When any part can't be had; see [`RunError::hint`].
     pub async fn open(parts: Parts) -> Result<Self, RunError> {
+        let (loaded, environment) = (&parts.loaded, &parts.environment);
+        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
+        let base = if is_local || serving::trains(&loaded.config) {
+            Some(BaseModel::load(loaded, &environment.cache)?)
+        } else {
+            None
+        };
+        let sandbox = environment.open_sandbox().await?;
+        let level = sandbox.enforcement().level().to_owned();
+        let broken = sandbox.enforcement().broken().join("; ");
+        let mut workshop = Self::with_tools(parts, Arc::new(sandbox), &level);
+        workshop.base = base;
+        if !broken.is_empty() {
+            workshop.line(format!(
+                "warning: the sandbox doesn't hold ({broken}); every trajectory is marked {level}"
+            ));
+        }
+        Ok(workshop)
+    }
+
+    /// Set up without a model of its own and without a sandbox: programs of tool calls go to
+    /// `tools`, and trajectories are marked with `level`. For policies and tools that are given, as
+    /// in tests.
+    pub fn with_tools(parts: Parts, tools: Arc<dyn ToolRunner>, level: &str) -> Self {
         let Parts {
             loaded,
             splits,
@@ -128,44 +156,35 @@ impl Workshop {
             observer,
             stop,
         } = parts;
-        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
-        let base = if is_local || serving::trains(&loaded.config) {
-            Some(BaseModel::load(&loaded, &environment.cache)?)
-        } else {
-            None
-        };
-        let sandbox = environment.open_sandbox().await?;
-        let sandbox_level = sandbox.enforcement().level().to_owned();
-        let sandbox = Arc::new(sandbox);
-        let runner: Arc<dyn ToolRunner> = sandbox.clone();
-        let verifier = build(&loaded.config.tasks.verifier, Some(runner));
+        let verifier = build(&loaded.config.tasks.verifier, Some(Arc::clone(&tools)));
         if let Some(warning) = unread_golds(&splits, verifier.as_ref()) {
             observer.notice(Notice::Warning(warning));
         }
-        let broken = sandbox.enforcement().broken();
-        if !broken.is_empty() {
-            observer.notice(Notice::Line(format!(
-                "warning: the sandbox doesn't hold ({}); every trajectory is marked {sandbox_level}",
-                broken.join("; ")
-            )));
-        }
-        Ok(Self {
+        Self {
             loaded,
             splits,
             store,
             registry: Mutex::new(registry),
             directory,
-            base,
-            sandbox,
-            sandbox_level,
+            base: None,
+            tools,
+            sandbox_level: level.to_owned(),
             verifier,
+            chat: None,
             stop,
             observer,
             environment,
             policies: Mutex::new(Vec::new()),
             round: AtomicU32::new(0),
             has_answered: AtomicBool::new(false),
-        })
+        }
+    }
+
+    /// The same workshop with `chat` behind its critic.
+    #[must_use]
+    pub fn with_chat(mut self, chat: Option<Arc<dyn Chat>>) -> Self {
+        self.chat = chat;
+        self
     }
 
     /// The root of the run's seeds.
@@ -198,19 +217,21 @@ impl Workshop {
                 memory_mib: tool.limits.memory_mib,
                 ..SandboxPolicy::default()
             };
-            let mut tried = self.sandbox.run_python("", &policy).await.map(drop);
+            let mut tried = self.tools.run_python("", &policy).await.map(drop);
             if tool.state == ToolState::Stateful && tried.is_ok() {
-                tried = self.sandbox.open_session().await.map(drop);
+                tried = self.tools.open_session().await.map(drop);
             }
-            match tried {
-                Ok(()) => {}
-                Err(error @ (SandboxError::Policy(_) | SandboxError::NoForkServer { .. })) => {
+            let Err(fault) = tried else {
+                continue;
+            };
+            match fault.source.downcast_ref::<SandboxError>() {
+                Some(SandboxError::Policy(_) | SandboxError::NoForkServer { .. }) => {
                     return Err(RunError::Harness {
                         path: PathBuf::from(&harness.name),
-                        reason: format!("the tool {name} can't run here: {error}"),
+                        reason: format!("the tool {name} can't run here: {}", fault.source),
                     });
                 }
-                Err(error) => return Err(error.into()),
+                _ => return Err(fault.into()),
             }
         }
         self.warn_of_calls(harness);

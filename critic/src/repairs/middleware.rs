@@ -1,6 +1,6 @@
 //! Repairs of dimension Mid.
 
-use harness::{CallFormat, Harness, Hook, PatchOp};
+use harness::{CallFormat, Harness, Hook, HookPoint, PatchOp, RetryExit};
 
 use super::{Repair, path, set, value};
 use crate::catalogue::{catalogue, with_tool_name};
@@ -8,7 +8,15 @@ use crate::catalogue::{catalogue, with_tool_name};
 const MOST_TURNS: u32 = 8;
 const MOST_TOKENS_PER_TURN: u32 = 2048;
 const LEAST_TOKENS_PER_TURN: u32 = 48;
+/// A call and an answer need about this many; fewer are never worth trying on the way up.
+const ENOUGH_TOKENS_PER_TURN: u32 = 128;
 const MOST_CONTEXT: u32 = 32_768;
+/// Room for a system prompt, a few examples and some turns.
+const ENOUGH_CONTEXT: u32 = 2048;
+/// Characters of a tool's output that a repair leaves.
+const OUTPUT_CHARS: usize = 1000;
+/// Samples of a vote: few enough for the budget of a problem, and an odd number.
+const VOTES: u32 = 5;
 
 pub(crate) const FENCED: Repair = Repair {
     name: "fenced",
@@ -77,11 +85,14 @@ pub(crate) const TOKENS_DOWN: Repair = Repair {
 
 pub(crate) const TOKENS_UP: Repair = Repair {
     name: "tokens_up",
-    summary: "double the tokens of one reply",
+    summary: "allow more tokens in one reply",
     ops: |harness| {
         let old = harness.middleware.protocol.max_tokens_per_turn;
         let room = harness.middleware.context.max_tokens / 2;
-        let new = old.saturating_mul(2).min(MOST_TOKENS_PER_TURN).min(room);
+        let new = old
+            .saturating_mul(2)
+            .clamp(ENOUGH_TOKENS_PER_TURN, MOST_TOKENS_PER_TURN)
+            .min(room);
         (new > old).then(|| vec![set_tokens(new)])
     },
 };
@@ -103,10 +114,10 @@ pub(crate) const TURNS_UP: Repair = Repair {
 
 pub(crate) const CONTEXT_UP: Repair = Repair {
     name: "context_up",
-    summary: "double the context",
+    summary: "allow a longer context",
     ops: |harness| {
         let old = harness.middleware.context.max_tokens;
-        let new = old.saturating_mul(2).min(MOST_CONTEXT);
+        let new = old.saturating_mul(2).clamp(ENOUGH_CONTEXT, MOST_CONTEXT);
         (new > old).then(|| {
             vec![PatchOp::replace(
                 path("middleware.context.max_tokens"),
@@ -205,21 +216,137 @@ pub(crate) const TRUNCATE_LESS: Repair = Repair {
     summary: "cut tool output later",
     ops: |harness| {
         let marker = &catalogue().texts.hooks.truncation_marker;
-        let hooks = harness.middleware.hooks.post_tool_call.iter().enumerate();
-        let ops: Vec<PatchOp> = hooks
-            .filter_map(|(index, hook)| match hook {
-                Hook::TruncateOutput { max_chars, .. } if *max_chars < 2000 => {
-                    let new = Hook::TruncateOutput {
-                        max_chars: 2000,
-                        marker: marker.clone(),
-                    };
-                    let field = path("middleware.hooks.post_tool_call").join(index);
-                    Some(PatchOp::replace(field, value(new)))
-                }
-                _ => None,
-            })
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        replace_hooks(harness, HookPoint::PostToolCall, |hook| match hook {
+            Hook::TruncateOutput { max_chars, .. } if *max_chars < 2 * OUTPUT_CHARS => {
+                Some(Hook::TruncateOutput {
+                    max_chars: 2 * OUTPUT_CHARS,
+                    marker: marker.clone(),
+                })
+            }
+            _ => None,
+        })
+    },
+};
+
+pub(crate) const TRUNCATE_OUTPUT: Repair = Repair {
+    name: "truncate_output",
+    summary: "keep beginning and end of a long tool output",
+    ops: |harness| {
+        let marker = catalogue().texts.hooks.truncation_marker.clone();
+        let max_chars = OUTPUT_CHARS;
+        add_hook(harness, Hook::TruncateOutput { max_chars, marker })
+    },
+};
+
+pub(crate) const COMPACT: Repair = Repair {
+    name: "compact",
+    summary: "take older tool results out of a long conversation",
+    ops: |harness| add_hook(harness, compact(harness)),
+};
+
+pub(crate) const COMPACT_LESS: Repair = Repair {
+    name: "compact_less",
+    summary: "take tool results out later, and never the latest one",
+    ops: |harness| {
+        let gentle = compact(harness);
+        replace_hooks(harness, HookPoint::PreModelCall, |hook| {
+            let is_other = matches!(hook, Hook::Compact { .. }) && *hook != gentle;
+            is_other.then(|| gentle.clone())
+        })
+    },
+};
+
+pub(crate) const DROP_COMPACT: Repair = Repair {
+    name: "drop_compact",
+    summary: "leave all tool results in the conversation",
+    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Compact { .. })),
+};
+
+pub(crate) const DROP_APPEND: Repair = Repair {
+    name: "drop_append",
+    summary: "append nothing to tool results",
+    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::AppendMessage { .. })),
+};
+
+pub(crate) const RETRY: Repair = Repair {
+    name: "retry",
+    summary: "begin again where a rollout ends without an answer",
+    ops: |harness| {
+        // Greedy decoding would write the same again.
+        let exits = vec![
+            RetryExit::NoAnswer,
+            RetryExit::ReplyCut,
+            RetryExit::TurnLimit,
+        ];
+        is_sampled(harness)
+            .then(|| add_hook(harness, Hook::Retry { exits, max: 1 }))
+            .flatten()
+    },
+};
+
+pub(crate) const VOTE: Repair = Repair {
+    name: "vote",
+    summary: "roll out five times and take the answer that most give",
+    ops: |harness| {
+        is_sampled(harness)
+            .then(|| add_hook(harness, Hook::Vote { samples: VOTES }))
+            .flatten()
+    },
+};
+
+pub(crate) const VERIFY: Repair = Repair {
+    name: "verify",
+    summary: "have the answer checked, and ask again if the check doubts it",
+    ops: |harness| {
+        let texts = &catalogue().texts.hooks;
+        let hook = Hook::Verify {
+            prompt: texts.verify_prompt.clone(),
+            sceptics: 1,
+            message: texts.verify_message.clone(),
+            max: 1,
+        };
+        add_hook(harness, hook)
+    },
+};
+
+pub(crate) const DROP_VERIFY: Repair = Repair {
+    name: "drop_verify",
+    summary: "have no answer checked",
+    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Verify { .. })),
+};
+
+pub(crate) const SOBER_VERIFY: Repair = Repair {
+    name: "sober_verify",
+    summary: "give the check a prompt that lets a right answer pass",
+    ops: |harness| {
+        let texts = &catalogue().texts.hooks;
+        replace_hooks(harness, HookPoint::OnFinish, |hook| match hook {
+            Hook::Verify {
+                prompt,
+                sceptics,
+                message,
+                max,
+            } => {
+                let is_other = *prompt != texts.verify_prompt || *message != texts.verify_message;
+                is_other.then(|| Hook::Verify {
+                    prompt: texts.verify_prompt.clone(),
+                    sceptics: *sceptics,
+                    message: texts.verify_message.clone(),
+                    max: *max,
+                })
+            }
+            _ => None,
+        })
+    },
+};
+
+pub(crate) const DROP_STOP: Repair = Repair {
+    name: "drop_stop",
+    summary: "end replies at no text",
+    ops: |harness| {
+        let count = harness.middleware.protocol.stop.len();
+        let ops = vec![PatchOp::remove(path("middleware.protocol.stop[0]")); count];
+        (count > 0).then_some(ops)
     },
 };
 
@@ -280,4 +407,47 @@ fn add_hook(harness: &Harness, hook: Hook) -> Option<Vec<PatchOp>> {
         .any(|known| known.kind() == hook.kind());
     let field = path("middleware.hooks").join(point.name());
     (!stands).then(|| vec![PatchOp::add(field, value(hook))])
+}
+
+/// Compaction that starts at half of the context and leaves the latest result.
+fn compact(harness: &Harness) -> Hook {
+    Hook::Compact {
+        above_tokens: (harness.middleware.context.max_tokens / 2).max(1),
+        keep_results: 1,
+        marker: catalogue().texts.hooks.compaction_marker.clone(),
+    }
+}
+
+fn is_sampled(harness: &Harness) -> bool {
+    harness.middleware.sampling.temperature > 0.0
+}
+
+/// Replaces the hooks at `point` for which `new` has another one.
+fn replace_hooks(
+    harness: &Harness,
+    point: HookPoint,
+    new: impl Fn(&Hook) -> Option<Hook>,
+) -> Option<Vec<PatchOp>> {
+    let hooks = harness.middleware.hooks.at(point).iter().enumerate();
+    let ops: Vec<PatchOp> = hooks
+        .filter_map(|(index, hook)| {
+            let field = path("middleware.hooks").join(point.name()).join(index);
+            Some(PatchOp::replace(field, value(new(hook)?)))
+        })
+        .collect();
+    (!ops.is_empty()).then_some(ops)
+}
+
+/// Removes the hooks that `is_meant`, wherever they stand.
+fn remove_hooks(harness: &Harness, is_meant: impl Fn(&Hook) -> bool) -> Option<Vec<PatchOp>> {
+    let mut ops = Vec::new();
+    for point in HookPoint::ALL {
+        let hooks = harness.middleware.hooks.at(point).iter().enumerate();
+        // From the end, so that no removal moves what is still to go.
+        for (index, _) in hooks.rev().filter(|(_, hook)| is_meant(hook)) {
+            let field = path("middleware.hooks").join(point.name()).join(index);
+            ops.push(PatchOp::remove(field));
+        }
+    }
+    (!ops.is_empty()).then_some(ops)
 }

@@ -48,11 +48,11 @@ pub(crate) fn checked_patch(
 }
 
 /// A path that is written in this crate.
-fn path(text: &str) -> FieldPath {
+pub(crate) fn path(text: &str) -> FieldPath {
     text.parse().expect("a path that is written in this crate")
 }
 
-fn value(of: impl Serialize) -> Value {
+pub(crate) fn value(of: impl Serialize) -> Value {
     serde_json::to_value(of).expect("plain data with string keys")
 }
 

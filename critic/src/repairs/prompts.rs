@@ -96,6 +96,38 @@ pub(crate) const TASK_PLAIN: Repair = Repair {
     },
 };
 
+pub(crate) const BARE_EXAMPLES: Repair = Repair {
+    name: "bare_examples",
+    summary: "leave nothing but the number in the boxes of the examples",
+    ops: |harness| {
+        let examples = harness.prompts.examples.iter().enumerate();
+        let ops: Vec<PatchOp> = examples
+            .filter_map(|(index, example)| {
+                let field = path("prompts.examples").join(index).join("answer");
+                Some(PatchOp::replace(field, value(bare_box(&example.answer)?)))
+            })
+            .collect();
+        (!ops.is_empty()).then_some(ops)
+    },
+};
+
+/// `text` with its last box reduced to the one number in it, or to the one behind an equals sign;
+/// `None` if there is nothing to reduce.
+fn bare_box(text: &str) -> Option<String> {
+    const BOX: &str = "\\boxed{";
+    let start = text.rfind(BOX)? + BOX.len();
+    let end = start + text[start..].find('}')?;
+    let whole = text[start..end].trim();
+    let content = whole.rsplit('=').next().unwrap_or(whole).trim();
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '-');
+    let mut numbers = content
+        .split(|c: char| !is_part(c))
+        .filter(|part| part.contains(|c: char| c.is_ascii_digit()));
+    let number = numbers.next()?;
+    let is_bare = number == whole || numbers.next().is_some();
+    (!is_bare).then(|| format!("{}{number}{}", &text[..start], &text[end..]))
+}
+
 /// Appends catalogue examples that the harness doesn't have until it has `count`.
 fn add_examples(harness: &Harness, count: usize) -> Option<Vec<PatchOp>> {
     let (name, tool) = program_tool(harness)?;
@@ -114,4 +146,26 @@ fn add_examples(harness: &Harness, count: usize) -> Option<Vec<PatchOp>> {
         .map(|example| PatchOp::add(path("prompts.examples"), value(example)))
         .collect();
     (!ops.is_empty()).then_some(ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_is_reduced_to_its_only_number() {
+        let bare = |text| bare_box(text);
+        assert_eq!(
+            bare("So \\boxed{38 pencils}.").as_deref(),
+            Some("So \\boxed{38}.")
+        );
+        assert_eq!(
+            bare("So \\boxed{30 + 8 = 38}.").as_deref(),
+            Some("So \\boxed{38}.")
+        );
+        assert_eq!(bare("So \\boxed{38}."), None);
+        assert_eq!(bare("So \\boxed{38 or 39 pencils}."), None);
+        assert_eq!(bare("So \\boxed{many}."), None);
+        assert_eq!(bare("So 38 pencils."), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Repairs of dimension S.
 
-use harness::{Harness, PatchOp};
+use harness::{Harness, PatchOp, Skill};
 use serde_json::json;
 
 use super::{Repair, path, value};
@@ -38,19 +38,74 @@ pub(crate) const SHOW_ALWAYS: Repair = Repair {
             .skills
             .iter()
             .filter(|(_, skill)| !skill.triggers.is_empty())
-            .map(|(name, _)| {
-                let field = path("skills").join(name.as_str()).join("triggers");
-                PatchOp::replace(field, json!([]))
-            })
+            .map(|(name, _)| without_triggers(name))
             .collect();
         (!ops.is_empty()).then_some(ops)
     },
 };
+
+pub(crate) const SHIPPED_BODIES: Repair = Repair {
+    name: "shipped_bodies",
+    summary: "put the shipped text into every skill that has a shipped one",
+    ops: |harness| {
+        let skills = harness.skills.values();
+        let ops: Vec<PatchOp> = skills
+            .filter_map(|skill| shipped_body(harness, skill))
+            .flatten()
+            .collect();
+        (!ops.is_empty()).then_some(ops)
+    },
+};
+
+pub(crate) const REMOVE_TRIGGERED: Repair = Repair {
+    name: "remove_triggered",
+    summary: "remove the skills that only some problems switch on",
+    ops: |harness| {
+        let skills = harness.skills.values();
+        let ops: Vec<PatchOp> = skills
+            .filter(|skill| !skill.triggers.is_empty())
+            .map(|skill| PatchOp::remove(path("skills").join(skill.name.as_str())))
+            .collect();
+        (!ops.is_empty()).then_some(ops)
+    },
+};
+
+/// Shows a skill for every problem.
+pub(crate) fn without_triggers(name: &str) -> PatchOp {
+    PatchOp::replace(path("skills").join(name).join("triggers"), json!([]))
+}
+
+/// Adds a skill of the catalogue.
+pub(crate) fn add(skill: &Skill) -> Vec<PatchOp> {
+    vec![PatchOp::add(
+        path("skills").join(skill.name.as_str()),
+        value(skill),
+    )]
+}
+
+/// Puts the catalogue's text of the same topic into `skill`, or removes the skill where the
+/// catalogue has nothing on its topic. `None` if the text is there already.
+pub(crate) fn shipped_body(harness: &Harness, skill: &Skill) -> Option<Vec<PatchOp>> {
+    let field = path("skills").join(skill.name.as_str());
+    let shares_trigger = |known: &&Skill| {
+        known.name == skill.name
+            || known
+                .triggers
+                .iter()
+                .any(|trigger| skill.triggers.contains(trigger))
+    };
+    let op = match catalogue().skills.iter().find(shares_trigger) {
+        Some(known) if known.body.trim() == skill.body.trim() => return None,
+        Some(known) => PatchOp::replace(field.join("body"), value(&known.body)),
+        None => PatchOp::remove(field),
+    };
+    harness.skills.contains_key(&skill.name).then(|| vec![op])
+}
 
 fn add_skill(harness: &Harness, name: &str) -> Option<Vec<PatchOp>> {
     if harness.skills.contains_key(name) {
         return None;
     }
     let skill = catalogue().skills.iter().find(|skill| skill.name == name)?;
-    Some(vec![PatchOp::add(path("skills").join(name), value(skill))])
+    Some(add(skill))
 }

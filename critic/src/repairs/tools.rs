@@ -1,6 +1,6 @@
 //! Repairs of dimension T.
 
-use harness::{Backend, FieldPath, Harness, PatchOp, Tool, ToolLimits};
+use harness::{Backend, CallFormat, FieldPath, Harness, PatchOp, Tool, ToolLimits, ToolState};
 use serde_json::{Value, json};
 
 use super::{Repair, path, value};
@@ -45,6 +45,18 @@ pub(crate) const PLAIN_SCHEMA: Repair = Repair {
     },
 };
 
+pub(crate) const STATEFUL: Repair = Repair {
+    name: "stateful",
+    summary: "keep variables from one call of the tool to the next",
+    ops: |harness| {
+        let (name, tool) = program_tool(harness)?;
+        // The field is left out of the document where it holds the default.
+        let field = tool_field(name.as_str()).join("state");
+        (tool.state == ToolState::Stateless)
+            .then(|| vec![PatchOp::add(field, value(ToolState::Stateful))])
+    },
+};
+
 pub(crate) const TIMEOUT_UP: Repair = Repair {
     name: "timeout_up",
     summary: "give a tool call more time",
@@ -77,7 +89,7 @@ pub(crate) const PYTHON_TOOL: Repair = Repair {
     summary: "add a Python tool",
     ops: |harness| {
         let tool = Tool {
-            description: catalogue().texts.tools.python_description.clone(),
+            description: catalogue().texts.tools.description_when.clone(),
             parameters: parameters("code"),
             backend: Backend::Python,
             state: harness::ToolState::default(),
@@ -110,7 +122,12 @@ fn describe_tool(harness: &Harness, text: &str) -> Option<Vec<PatchOp>> {
     (tool.description != text).then(|| vec![PatchOp::replace(field, value(text))])
 }
 
+/// Changes the description of the parameter that takes the program. In a fenced block there are no
+/// parameters, and the model doesn't read of any.
 fn describe_parameter(harness: &Harness, text: &str) -> Option<Vec<PatchOp>> {
+    if harness.middleware.protocol.call_format == CallFormat::Fenced {
+        return None;
+    }
     let (name, tool) = program_tool(harness)?;
     let argument = tool.code_argument()?;
     let field = tool_field(name.as_str())

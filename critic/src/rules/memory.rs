@@ -3,8 +3,9 @@
 use harness::MemoryKind;
 use rollout::{Event, ExitReason};
 
-use super::view::numbers;
-use super::{Finding, Rule};
+use super::view::{View, mentions, numbers};
+use super::{Finding, Rule, told};
+use crate::record::HarnessDim::M;
 use crate::record::RootCause::MemoryOverflow;
 use crate::record::Severity::{High, Low};
 use crate::repairs::memory as repair;
@@ -33,13 +34,11 @@ pub(super) const RULES: &[Rule] = &[
                   tokens.",
         repairs: &[repair::DROP_LONGEST, repair::DROP_OLDEST, repair::CLEAR],
         look: |view| {
-            let chars: usize = view.harness.memory.entries.iter().map(String::len).sum();
-            let context = view.harness.middleware.context.max_tokens as usize;
             let is_out = matches!(
                 view.trajectory.exit,
                 ExitReason::TokenBudget | ExitReason::ContextLimit
             );
-            let is_met = is_out && chars / CHARS_PER_TOKEN > context / 4;
+            let is_met = is_out && notes_fill_context(view);
             is_met.then(|| view.last_words()?.last_line(High)).flatten()
         },
     },
@@ -49,23 +48,44 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The wrong answer is a number that stands in memory and not in the problem: the \
                   model repeated a note from another problem.",
         repairs: &[repair::CLEAR],
-        look: |view| {
-            let answer = *numbers(view.value()?).last()?;
-            let mut entries = view.harness.memory.entries.iter();
-            let index = entries.position(|entry| numbers(entry).contains(&answer))?;
-            let is_in_problem = numbers(view.problem()?).contains(&answer);
-            let is_result = view
-                .last_good_result()
-                .is_some_and(|at| numbers(at.text()).contains(&answer));
-            let finding = view
-                .replies()
-                .rev()
-                .find_map(|at| at.line(High, |line| numbers(line).contains(&answer)))?;
-            (!is_in_problem && !is_result).then(|| Finding {
-                ops: Some(vec![repair::remove_entry(index)]),
-                ..finding
-            })
-        },
+        look: stale_answer,
+    },
+    Rule {
+        name: "stale_number",
+        root_cause: MemoryOverflow,
+        explain: "The program calculates with a number that stands in memory and not in the \
+                  problem: a note of another problem, or a wrong one.",
+        repairs: &[repair::CLEAR],
+        look: stale_number,
+    },
+    Rule {
+        name: "note_against_tool",
+        root_cause: MemoryOverflow,
+        explain: "A note speaks against a tool that the harness offers, and the model didn't call \
+                  it.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::against_tool(view, M),
+    },
+    Rule {
+        name: "note_alters_answer",
+        root_cause: MemoryOverflow,
+        explain: "The answer is what a note makes of the number that the tool printed.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::altering_answer(view, M),
+    },
+    Rule {
+        name: "note_names_unknown_tool",
+        root_cause: MemoryOverflow,
+        explain: "The model called a tool that doesn't exist, by a name that a note gives.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::naming_unknown_tool(view, M),
+    },
+    Rule {
+        name: "note_names_missing_code",
+        root_cause: MemoryOverflow,
+        explain: "A program failed over a name that Python doesn't know and that a note gives.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::naming_missing_code(view, M),
     },
     Rule {
         name: "print_lesson_not_kept",
@@ -74,8 +94,14 @@ pub(super) const RULES: &[Rule] = &[
                   the next.",
         repairs: &[repair::NOTE_PRINT],
         look: |view| {
+            let is_kept = view
+                .harness
+                .memory
+                .entries
+                .iter()
+                .any(|entry| mentions(entry, &["print"]));
             let call = view.call_before(|event| matches!(event, Event::EmptyOutput));
-            call?.last_line(Low)
+            call.filter(|_| !is_kept)?.last_line(Low)
         },
     },
     Rule {
@@ -91,3 +117,49 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
 ];
+
+/// Numbers that programs use whatever the problem: a note that holds one explains nothing.
+const COMMON: [f64; 4] = [0.0, 1.0, 2.0, 100.0];
+
+/// A wrong answer that is a number of memory, and of nothing else that the model saw.
+pub(super) fn stale_answer(view: &View<'_>) -> Option<Finding> {
+    let answer = *numbers(view.value()?).last()?;
+    let mut entries = view.harness.memory.entries.iter();
+    let index = entries.position(|entry| numbers(entry).contains(&answer))?;
+    let is_in_problem = numbers(view.problem()?).contains(&answer);
+    let is_result = view
+        .last_good_result()
+        .is_some_and(|at| numbers(at.text()).contains(&answer));
+    let finding = view
+        .replies()
+        .rev()
+        .find_map(|at| at.line(High, |line| numbers(line).contains(&answer)))?;
+    (!is_in_problem && !is_result).then(|| Finding {
+        ops: Some(vec![repair::remove_entry(index)]),
+        ..finding
+    })
+}
+
+/// A program that calculates with a number of memory, and of nothing else that the model saw.
+pub(super) fn stale_number(view: &View<'_>) -> Option<Finding> {
+    let problem = numbers(view.problem()?);
+    let call = view.calls().next_back()?;
+    let used = numbers(call.text());
+    let is_strange = |number: &f64| {
+        used.contains(number) && !problem.contains(number) && !COMMON.contains(number)
+    };
+    let mut entries = view.harness.memory.entries.iter();
+    let index = entries.position(|entry| numbers(entry).iter().any(is_strange))?;
+    let finding = call.line(High, |line| numbers(line).iter().any(is_strange))?;
+    Some(Finding {
+        ops: Some(vec![repair::remove_entry(index)]),
+        ..finding
+    })
+}
+
+/// Whether the notes take more than a quarter of the context.
+pub(super) fn notes_fill_context(view: &View<'_>) -> bool {
+    let chars: usize = view.harness.memory.entries.iter().map(String::len).sum();
+    let context = view.harness.middleware.context.max_tokens as usize;
+    chars / CHARS_PER_TOKEN > context / 4
+}

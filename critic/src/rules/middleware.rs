@@ -1,11 +1,13 @@
 //! Rules of dimension Mid: an agent loop that doesn't fit the model.
 
 use harness::{CallFormat, Hook};
-use rollout::{Event, ExitReason};
+use rollout::{Event, ExitReason, Finish};
 
-use super::Rule;
+use super::memory::notes_fill_context;
 use super::tools::silent_program;
-use super::view::{At, View, last_line, numbers};
+use super::view::{At, NOISY, View, last_line, numbers};
+use super::{Rule, told};
+use crate::record::HarnessDim::Mid;
 use crate::record::RootCause::MiddlewareMismatch;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::middleware as repair;
@@ -14,6 +16,8 @@ use crate::repairs::middleware as repair;
 const HOT: f64 = 0.3;
 /// Below this, a tool result is likely to lose its end.
 const FEW_CHARS: usize = 1000;
+/// Characters of one token, roughly.
+const CHARS_PER_TOKEN: usize = 4;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -29,8 +33,10 @@ pub(super) const RULES: &[Rule] = &[
         ],
         look: |view| {
             let is_met = view.ignores_tool() && !is_fenced(view);
+            let is_format = view.shuns_tool() || view.tries_call();
+            let severity = if is_format { High } else { Medium };
             is_met
-                .then(|| view.first_reply()?.first_line(High))
+                .then(|| view.first_reply()?.first_line(severity))
                 .flatten()
         },
     },
@@ -71,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
         root_cause: MiddlewareMismatch,
         explain: "A reply had neither call nor answer, and the loop ended there instead of asking \
                   again.",
-        repairs: &[repair::NUDGE, repair::FORCE_FINAL_ANSWER],
+        repairs: &[repair::NUDGE, repair::FORCE_FINAL_ANSWER, repair::RETRY],
         look: |view| {
             let is_met = view.has_event(|event| matches!(event, Event::NoToolCall))
                 && !view.states_answer()
@@ -134,8 +140,12 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let result = view.last_good_result()?;
             let is_met = !view.has_answer();
+            // What kept the model from seeing the result, or from knowing how to give it, is a
+            // fault of its own.
+            let is_plain = view.tells_answer_form() && !view.is_output_cut();
+            let severity = if is_plain { High } else { Medium };
             is_met
-                .then(|| result.quote(High, last_line(view.output(result))?))
+                .then(|| result.quote(severity, last_line(view.output(result))?))
                 .flatten()
         },
     },
@@ -148,14 +158,19 @@ pub(super) const RULES: &[Rule] = &[
             repair::APPEND_ANSWER_REMINDER,
             repair::GREEDY,
             repair::FORCE_FINAL_ANSWER,
+            repair::VERIFY,
         ],
         look: |view| {
             let result = view.last_good_result()?;
             let printed = numbers(last_line(view.output(result))?);
             let answer = numbers(view.value()?);
             let is_met = !printed.is_empty() && !answer.iter().any(|n| printed.contains(n));
+            let severity = match told::has_altering_sentence(view) {
+                true => Low,
+                false => Medium,
+            };
             is_met
-                .then(|| result.quote(Medium, last_line(view.output(result))?))
+                .then(|| result.quote(severity, last_line(view.output(result))?))
                 .flatten()
         },
     },
@@ -228,10 +243,20 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The temperature is high, and the rollout failed in a way that careful decoding \
                   avoids: no call, an unreadable call, a program that fails, a reply without end, \
                   or a wrong answer.",
-        repairs: &[repair::GREEDY, repair::COOLER, repair::FENCED_GREEDY],
+        repairs: &[
+            repair::GREEDY,
+            repair::COOLER,
+            repair::VOTE,
+            repair::FENCED_GREEDY,
+        ],
         look: |view| {
-            let is_met = view.harness.middleware.sampling.temperature > HOT;
-            let severity = if view.has_fault() { Medium } else { Low };
+            let temperature = view.harness.middleware.sampling.temperature;
+            let is_met = temperature > HOT;
+            let severity = match view.has_fault() {
+                true if temperature > NOISY => High,
+                true => Medium,
+                false => Low,
+            };
             is_met
                 .then(|| view.first_reply()?.first_line(severity))
                 .flatten()
@@ -241,11 +266,87 @@ pub(super) const RULES: &[Rule] = &[
         name: "context_full",
         root_cause: MiddlewareMismatch,
         explain: "The conversation reached the size of the context.",
-        repairs: &[repair::CONTEXT_UP, repair::TOKENS_DOWN],
+        repairs: &[repair::CONTEXT_UP, repair::COMPACT, repair::TOKENS_DOWN],
         look: |view| {
             let is_met = view.trajectory.exit == ExitReason::ContextLimit;
-            is_met.then(|| view.last_words()?.last_line(High)).flatten()
+            // Notes that take the room are the fault.
+            let is_by_notes = notes_fill_context(view);
+            let severity = if is_by_notes { Medium } else { High };
+            is_met
+                .then(|| view.last_words()?.last_line(severity))
+                .flatten()
         },
+    },
+    Rule {
+        name: "output_floods_context",
+        root_cause: MiddlewareMismatch,
+        explain: "The conversation reached the size of the context, and a tool's output takes more \
+                  than a quarter of it.",
+        repairs: &[repair::TRUNCATE_OUTPUT, repair::COMPACT, repair::CONTEXT_UP],
+        look: |view| {
+            let context = view.harness.middleware.context.max_tokens as usize;
+            let flood = view.results().find(|at| {
+                let characters = at.text().chars().count();
+                characters / CHARS_PER_TOKEN > context / 4
+            });
+            let is_met = view.trajectory.exit == ExitReason::ContextLimit;
+            is_met.then(|| flood?.first_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "compaction_hides_result",
+        root_cause: MiddlewareMismatch,
+        explain: "A tool's result was taken out of the conversation, and the rollout ended without \
+                  an answer or with one that isn't the printed number.",
+        repairs: &[repair::COMPACT_LESS, repair::DROP_COMPACT],
+        look: |view| {
+            let is_met = view.has_fired("compact")
+                && (!view.states_answer() || view.differing_numbers().is_some());
+            let result = view.last_good_result();
+            is_met.then(|| result?.last_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "check_overturns_result",
+        root_cause: MiddlewareMismatch,
+        explain: "A check doubted an answer that was the number the tool had printed, and the \
+                  answer after it is another one.",
+        repairs: &[repair::SOBER_VERIFY, repair::DROP_VERIFY],
+        look: |view| {
+            let (printed, _) = view.differing_numbers()?;
+            let doubt = view.fired("verify")?;
+            let before = view.replies().rfind(|at| at.index < doubt.index)?;
+            let is_met = numbers(before.text()).last() == Some(&printed);
+            is_met.then(|| doubt.first_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "stop_cuts_call",
+        root_cause: MiddlewareMismatch,
+        explain: "A stop text of the harness ended a reply in the middle of a call.",
+        repairs: &[repair::DROP_STOP],
+        look: |view| {
+            let calls = &view.trajectory.model_calls;
+            let is_stopped = calls.iter().any(|call| call.finish == Finish::StopString);
+            let is_met = is_stopped && !view.harness.middleware.protocol.stop.is_empty();
+            let cut = view.replies().find(|at| has_open_call(at.text()));
+            is_met.then(|| cut?.last_line(High)).flatten()
+        },
+    },
+    Rule {
+        name: "message_against_tool",
+        root_cause: MiddlewareMismatch,
+        explain: "A message that a hook sends speaks against a tool that the harness offers, and the \
+                  model didn't call it.",
+        repairs: &[repair::DROP_APPEND, repair::NUDGE],
+        look: |view| told::against_tool(view, Mid),
+    },
+    Rule {
+        name: "message_alters_answer",
+        root_cause: MiddlewareMismatch,
+        explain: "The answer is what a hook's message makes of the number that the tool printed.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::altering_answer(view, Mid),
     },
     Rule {
         name: "budget_spent",

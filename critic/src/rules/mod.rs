@@ -10,6 +10,7 @@ mod memory;
 mod middleware;
 mod prompts;
 mod skills;
+mod told;
 mod tools;
 mod view;
 
@@ -17,12 +18,14 @@ mod view;
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests;
 
-use harness::{Harness, PatchOp};
+use harness::{Harness, PROBLEM_SLOT, PatchOp};
 use rollout::Trajectory;
 
 use crate::record::{Evidence, Record, RootCause, Severity};
-use crate::repairs::Repair;
+use crate::repairs::{Repair, checked_patch};
 use view::View;
+
+pub(crate) use view::numbers;
 
 /// One deterministic rule.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +45,26 @@ impl Rule {
     /// The fault, if the failed `trajectory` shows it. A solved trajectory and one that an
     /// infrastructure fault ended show none.
     pub fn detect(&self, harness: &Harness, trajectory: &Trajectory) -> Option<Record> {
+        self.detect_with(harness, trajectory, &mut None)
+    }
+
+    /// The same with the rule's first repair for `harness` kept from one trajectory to the next.
+    pub(crate) fn detect_with(
+        &self,
+        harness: &Harness,
+        trajectory: &Trajectory,
+        first_repair: &mut Option<Vec<PatchOp>>,
+    ) -> Option<Record> {
         if !is_failure(trajectory) {
             return None;
         }
         let finding = (self.look)(&View::new(harness, trajectory))?;
-        let diff_suggestion = finding
-            .ops
-            .or_else(|| self.first_repair(harness))
-            .unwrap_or_default();
+        let own = finding.ops.filter(|ops| self.applies(harness, ops));
+        let diff_suggestion = own.unwrap_or_else(|| {
+            first_repair
+                .get_or_insert_with(|| self.first_repair(harness).unwrap_or_default())
+                .clone()
+        });
         Some(Record {
             root_cause: self.root_cause,
             harness_dim: self.root_cause.harness_dim(),
@@ -64,6 +79,13 @@ impl Rule {
         })
     }
 
+    /// Whether a suggestion made for one trajectory is a patch at all.
+    fn applies(&self, harness: &Harness, ops: &[PatchOp]) -> bool {
+        let dimension = self.root_cause.harness_dim().dimension();
+        dimension
+            .is_some_and(|dimension| checked_patch(harness, dimension, ops.to_vec(), "").is_some())
+    }
+
     fn first_repair(&self, harness: &Harness) -> Option<Vec<PatchOp>> {
         let dimension = self.root_cause.harness_dim().dimension()?;
         self.repairs
@@ -76,6 +98,14 @@ impl Rule {
 /// Whether the critic looks at `trajectory` at all.
 pub(crate) fn is_failure(trajectory: &Trajectory) -> bool {
     !trajectory.verdict.correct && !trajectory.exit.is_infrastructure()
+}
+
+/// The problem of a trajectory, without what the task template puts around it; `None` if the
+/// trajectory wasn't opened with this harness.
+pub(crate) fn problem_of<'a>(trajectory: &'a Trajectory, harness: &'a Harness) -> Option<&'a str> {
+    let shown = View::new(harness, trajectory).problem()?;
+    let (before, after) = harness.prompts.task.split_once(PROBLEM_SLOT)?;
+    shown.strip_prefix(before)?.strip_suffix(after)
 }
 
 /// All rules, by dimension.

@@ -3,7 +3,8 @@
 use rollout::Event;
 
 use super::view::{View, mentions, numbers};
-use super::{Finding, Rule};
+use super::{Finding, Rule, told};
+use crate::record::HarnessDim::P;
 use crate::record::RootCause::PromptAmbiguity;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::prompts as repair;
@@ -25,8 +26,9 @@ pub(super) const RULES: &[Rule] = &[
         ],
         look: |view| {
             let is_met = view.ignores_tool() && !view.shows_call();
+            let severity = if view.shuns_tool() { High } else { Medium };
             is_met
-                .then(|| view.first_reply()?.first_line(High))
+                .then(|| view.first_reply()?.first_line(severity))
                 .flatten()
         },
     },
@@ -51,14 +53,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "final_answer_instruction_missing",
         root_cause: PromptAmbiguity,
-        explain: "The rollout ended without a recognisable answer, and the prompts don't say how \
-                  to write one.",
+        explain: "The rollout ended without a recognisable answer, and neither prompts nor \
+                  examples show a form in which one is recognised.",
         repairs: &[repair::FINAL_BOXED, repair::FINAL_NUMBER_ONLY],
         look: |view| {
-            let prompts = &view.harness.prompts;
-            let is_met = !view.states_answer()
-                && prompts.final_answer.trim().is_empty()
-                && !mentions(&prompts.system, &["boxed"]);
+            let is_met = !view.states_answer() && !view.tells_answer_form();
             is_met.then(|| view.last_words()?.last_line(High)).flatten()
         },
     },
@@ -77,7 +76,8 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let is_met = !view.states_answer()
                 && view.last_good_result().is_some()
-                && !view.harness.prompts.final_answer.trim().is_empty();
+                && !view.is_output_cut()
+                && view.tells_answer_form();
             is_met
                 .then(|| view.last_words()?.last_line(Medium))
                 .flatten()
@@ -86,17 +86,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "answer_has_words",
         root_cause: PromptAmbiguity,
-        explain: "The answer holds words or several numbers beside the number that the verifier \
-                  compares. The instruction doesn't ask for a bare number.",
-        repairs: &[repair::FINAL_NUMBER_ONLY],
+        explain: "The answer holds words or an equation beside the number that the verifier \
+                  compares. Instruction or examples don't ask for a bare number.",
+        repairs: &[repair::BARE_EXAMPLES, repair::FINAL_NUMBER_ONLY],
         look: |view| {
             let answer = view.value()?.trim();
-            let has_words = answer.split_whitespace().count() > 1
-                && (answer.chars().filter(|c| c.is_alphabetic()).count() > 2);
             let said = view.replies().rfind(|at| at.text().contains(answer))?;
-            let is_met = has_words && !numbers(answer).is_empty();
-            is_met
-                .then(|| said.line(Low, |line| line.contains(answer)))
+            // With the tool's own number in it, the words are all that can be wrong with it.
+            let printed = view.last_good_result().map(|at| numbers(view.output(at)));
+            let is_printed = printed.is_some_and(|printed| {
+                let mut answered = numbers(answer).into_iter();
+                answered.any(|number| printed.last() == Some(&number))
+            });
+            let severity = if is_printed { High } else { Low };
+            view.answer_has_words()
+                .then(|| said.line(severity, |line| line.contains(answer)))
                 .flatten()
         },
     },
@@ -144,25 +148,37 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The prompts speak against a tool that the harness offers, and the model didn't \
                   call it.",
         repairs: &[repair::SYSTEM_USE_TOOL, repair::TASK_PLAIN],
-        look: |view| {
-            let prompts = &view.harness.prompts;
-            let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
-            let forbids = [
-                "do not use",
-                "don't use",
-                "never use",
-                "without tools",
-                "no tools",
-                "do not call",
-                "don't call",
-                "never call",
-                "without the tool",
-            ];
-            let is_met = view.ignores_tool() && texts.iter().any(|text| mentions(text, &forbids));
-            is_met
-                .then(|| view.first_reply()?.first_line(High))
-                .flatten()
-        },
+        look: |view| told::against_tool(view, P),
+    },
+    Rule {
+        name: "prompt_alters_answer",
+        root_cause: PromptAmbiguity,
+        explain: "The answer is what a sentence of the prompts makes of the number that the tool \
+                  printed, such as a rounded one.",
+        repairs: &[repair::TASK_PLAIN, repair::FINAL_BOXED],
+        look: |view| told::altering_answer(view, P),
+    },
+    Rule {
+        name: "prompt_names_unknown_tool",
+        root_cause: PromptAmbiguity,
+        explain: "The model called a tool that doesn't exist, by a name that the prompts give.",
+        repairs: &[repair::SYSTEM_USE_TOOL],
+        look: |view| told::naming_unknown_tool(view, P),
+    },
+    Rule {
+        name: "prompt_names_missing_code",
+        root_cause: PromptAmbiguity,
+        explain: "A program failed over a name that Python doesn't know and that the prompts give.",
+        repairs: &[repair::SYSTEM_USE_TOOL],
+        look: |view| told::naming_missing_code(view, P),
+    },
+    Rule {
+        name: "long_text_asked_for",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts ask for a long text, and a reply reached its token limit before it \
+                  came to a call or an answer.",
+        repairs: &[repair::SYSTEM_USE_TOOL, repair::SYSTEM_SHORT],
+        look: told::asking_for_length,
     },
 ];
 

@@ -1,11 +1,15 @@
 //! Rules of dimension S: missing skills.
 
+use harness::Skill;
 use rollout::Event;
 
-use super::view::{View, mentions, numbers};
-use super::{Finding, Rule};
+use super::memory::stale_number;
+use super::view::{View, has_word, mentions, numbers};
+use super::{Finding, Rule, told};
+use crate::catalogue::catalogue;
+use crate::record::HarnessDim::S;
 use crate::record::RootCause::SkillMissing;
-use crate::record::Severity::{Low, Medium};
+use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::skills as repair;
 
 pub(super) const RULES: &[Rule] = &[
@@ -65,23 +69,87 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "topic_skill_missing",
+        root_cause: SkillMissing,
+        explain: "The program ran and its result was wrong, the problem is of a kind that the \
+                  catalogue has a skill for, and the model was shown none for it.",
+        repairs: &[repair::WORDS_TO_EQUATION],
+        look: |view| {
+            let problem = view.problem()?;
+            let topic = |skill: &&Skill| !skill.triggers.is_empty() && is_about(skill, problem);
+            let skill = catalogue().skills.iter().find(topic)?;
+            let is_shown = shown(view).any(|known| is_about(known, problem));
+            let finding = wrong_program(view).filter(|_| !is_shown)?;
+            let hidden = view.harness.skills.contains_key(&skill.name);
+            // A wrong number that a note gave is the note's fault.
+            let is_by_note = stale_number(view).is_some();
+            Some(Finding {
+                severity: if is_by_note { Medium } else { High },
+                ops: (!hidden).then(|| repair::add(skill)),
+                ..finding
+            })
+        },
+    },
+    Rule {
+        name: "skill_misleads",
+        root_cause: SkillMissing,
+        explain: "The model was shown a skill for this kind of problem, its program ran, and the \
+                  result was wrong: what the skill says may be wrong.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| {
+            let problem = view.problem()?;
+            let skill =
+                shown(view).find(|skill| !skill.triggers.is_empty() && is_about(skill, problem))?;
+            Some(Finding {
+                ops: repair::shipped_body(view.harness, skill),
+                ..wrong_program(view)?
+            })
+        },
+    },
+    Rule {
+        name: "skill_against_tool",
+        root_cause: SkillMissing,
+        explain: "A skill that was shown speaks against a tool that the harness offers, and the \
+                  model didn't call it.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::against_tool(view, S),
+    },
+    Rule {
+        name: "skill_alters_answer",
+        root_cause: SkillMissing,
+        explain: "The answer is what a skill makes of the number that the tool printed.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::altering_answer(view, S),
+    },
+    Rule {
+        name: "skill_names_missing_code",
+        root_cause: SkillMissing,
+        explain: "A program failed over a name that Python doesn't know and that a skill gives.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::naming_missing_code(view, S),
+    },
+    Rule {
+        name: "skill_names_unknown_tool",
+        root_cause: SkillMissing,
+        explain: "The model called a tool that doesn't exist, by a name that a skill gives.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::naming_unknown_tool(view, S),
+    },
+    Rule {
         name: "skill_not_triggered",
         root_cause: SkillMissing,
-        explain: "The harness has skills, and not one of their triggers is in the problem, so \
-                  that the model saw none of them.",
+        explain: "A skill of the harness is about this problem, by its name or its texts, and its \
+                  triggers kept it from being shown.",
         repairs: &[repair::SHOW_ALWAYS],
         look: |view| {
-            let problem = view.problem()?.to_lowercase();
-            let mut skills = view.harness.skills.values().peekable();
-            skills.peek()?;
-            let is_met = skills.all(|skill| {
-                let mut triggers = skill.triggers.iter();
-                !skill.triggers.is_empty()
-                    && !triggers.any(|word| problem.contains(&word.to_lowercase()))
-            });
-            is_met
-                .then(|| view.first_reply()?.first_line(Medium))
-                .flatten()
+            let problem = view.problem()?;
+            let mut skills = view.harness.skills.values();
+            let hidden = skills.find(|skill| !is_shown(view, skill) && is_topic(skill, problem))?;
+            let finding = view.first_reply()?.first_line(High)?;
+            Some(Finding {
+                ops: Some(vec![repair::without_triggers(&hidden.name)]),
+                ..finding
+            })
         },
     },
 ];
@@ -95,7 +163,8 @@ pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
         Event::HookFired { hook } => hook == "truncate_output",
         event => matches!(event, Event::OutputTruncated),
     });
-    let is_met = is_whole && answer.last().is_some_and(|n| output.contains(n));
+    let is_met =
+        is_whole && !view.answer_has_words() && answer.last().is_some_and(|n| output.contains(n));
     is_met.then(|| call.last_line(Medium)).flatten()
 }
 
@@ -104,4 +173,55 @@ fn has_skill(view: &View<'_>, words: &[&str]) -> bool {
         .skills
         .values()
         .any(|skill| mentions(&skill.body, words) || mentions(&skill.description, words))
+}
+
+/// Skills whose body the model was shown.
+fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Skill> {
+    let skills = view.harness.skills.values();
+    skills.filter(move |skill| is_shown(view, skill))
+}
+
+fn is_shown(view: &View<'_>, skill: &Skill) -> bool {
+    view.said(skill.body.trim()).is_some()
+}
+
+/// Whether one of the skill's triggers is in the problem.
+fn is_about(skill: &Skill, problem: &str) -> bool {
+    let problem = problem.to_lowercase();
+    let mut triggers = skill.triggers.iter().map(|word| word.to_lowercase());
+    triggers.any(|word| has_word(&problem, &word) || word == "%" && problem.contains('%'))
+}
+
+/// Whether a word of the problem is one that says what the skill is about, in whatever form: a word
+/// of its name, its description or its triggers that is long enough to mean something.
+fn is_topic(skill: &Skill, problem: &str) -> bool {
+    const GENERAL: [&str; 12] = [
+        "about",
+        "answer",
+        "calculate",
+        "every",
+        "number",
+        "numbers",
+        "problem",
+        "problems",
+        "result",
+        "skill",
+        "steps",
+        "words",
+    ];
+    const LONG: usize = 5;
+    let words = |text: &str| -> Vec<String> {
+        text.split(|c: char| !c.is_alphanumeric())
+            .map(str::to_lowercase)
+            .filter(|word| word.len() >= LONG && !GENERAL.contains(&word.as_str()))
+            .collect()
+    };
+    let mut topic = words(&skill.name);
+    topic.extend(words(&skill.description));
+    topic.extend(skill.triggers.iter().flat_map(|trigger| words(trigger)));
+    words(problem).iter().any(|word| {
+        topic
+            .iter()
+            .any(|known| known.starts_with(word.as_str()) || word.starts_with(known.as_str()))
+    })
 }

@@ -111,10 +111,12 @@ fn prompts_without_a_call() {
     fires("tool_not_asked_for", &start(), &prose());
     let record = fires("calculates_in_prose", &start(), &prose());
     assert_eq!(record.evidence.quote, "Mo has 5 + 7 = 13 kites.");
-    let forbids =
-        r#"[{"op":"replace","path":"prompts.system","value":"Never use tools like python."}]"#;
-    fires("tool_forbidden", &patched(&start(), "P", forbids), &prose());
-    is_quiet("tool_forbidden", &start(), &prose());
+    // Code in a reply is a call that the loop didn't read; an example is not what it needs most.
+    let code = failed(1).reply("```python\nprint(12)\n```", Some(Event::NoToolCall));
+    let record = fires("example_missing", &start(), &code);
+    assert_eq!(record.severity, Severity::Medium);
+    let record = fires("example_missing", &start(), &prose());
+    assert_eq!(record.severity, Severity::High);
 }
 
 #[test]
@@ -211,14 +213,259 @@ fn skills() {
         }),
     );
     fires("debugging_skill_missing", &start(), &twice);
-    let skill = r#"[{"op":"add","path":"skills.boats","value":
-        {"name":"boats","description":"Boats.","triggers":["boat"],"body":"Row."}}]"#;
-    fires(
-        "skill_not_triggered",
-        &patched(&start(), "S", skill),
-        &prose(),
+    let skill = |name: &str| {
+        let ops = format!(
+            r#"[{{"op":"add","path":"skills.{name}","value":{{"name":"{name}",
+                "description":"About {name}.","triggers":["flying"],"body":"Count strings."}}}}]"#
+        );
+        patched(&start(), "S", &ops)
+    };
+    let record = fires("skill_not_triggered", &skill("kites"), &prose());
+    assert_eq!(
+        record.diff_suggestion[0].path.to_string(),
+        "skills.kites.triggers"
     );
-    is_quiet("skill_not_triggered", &start(), &prose());
+    is_quiet("skill_not_triggered", &skill("boats"), &prose());
+    let shown = prose().system("Solve.\n\nCount strings.");
+    is_quiet("skill_not_triggered", &skill("kites"), &shown);
+}
+
+#[test]
+fn skills_by_topic() {
+    let percent = "What is 15 percent of 200 kites?";
+    let wrong = |system: &str| {
+        failed(1)
+            .system(system)
+            .problem(percent)
+            .call("print(15 * 200)")
+            .result("3000", None)
+            .answered("3000")
+    };
+    let record = fires("topic_skill_missing", &start(), &wrong("Solve."));
+    assert_eq!(record.diff_suggestion[0].path.to_string(), "skills.percent");
+    let skill = r#"[{"op":"add","path":"skills.shares","value":{"name":"shares",
+        "description":"Shares.","triggers":["percent"],"body":"Multiply both."}}]"#;
+    let misled = patched(&start(), "S", skill);
+    is_quiet("topic_skill_missing", &misled, &wrong("Multiply both."));
+    let record = fires("skill_misleads", &misled, &wrong("Multiply both."));
+    assert_eq!(
+        record.diff_suggestion[0].path.to_string(),
+        "skills.shares.body"
+    );
+    is_quiet("skill_misleads", &misled, &wrong("Solve."));
+}
+
+/// Puts one text into a dimension of the starting harness.
+fn say_in(dim: &str, text: &str) -> Harness {
+    let ops = match dim {
+        "P" => format!(r#"[{{"op":"replace","path":"prompts.system","value":"Solve. {text}"}}]"#),
+        "T" => format!(
+            r#"[{{"op":"replace","path":"tools.python.description","value":"Runs it. {text}"}}]"#
+        ),
+        "S" => format!(
+            r#"[{{"op":"add","path":"skills.s","value":
+            {{"name":"s","description":"S.","triggers":[],"body":"Go on. {text}"}}}}]"#
+        ),
+        "Mid" => format!(
+            r#"[{{"op":"add","path":"middleware.hooks.post_tool_call",
+            "value":{{"type":"append_message","message":"{text}"}}}}]"#
+        ),
+        _ => format!(
+            r#"[{{"op":"replace","path":"memory.kind","value":"notes"}},
+            {{"op":"replace","path":"memory.capacity","value":1}},
+            {{"op":"add","path":"memory.entries","value":"{text}"}}]"#
+        ),
+    };
+    patched(&start(), dim, &ops)
+}
+
+/// Each rule sees the text in its own dimension and in no other, and suggests to take it out.
+#[track_caller]
+fn each_in_its_dimension(rules: &[(&str, &str)], text: &str, trajectory: &Trajectory) {
+    for dim in ["P", "T", "S", "Mid", "M"] {
+        let harness = say_in(dim, text);
+        for (of, name) in rules {
+            if *of != dim {
+                is_quiet(name, &harness, trajectory);
+                continue;
+            }
+            let record = fires(name, &harness, trajectory);
+            assert_eq!(record.evidence.quote, text, "{name}");
+            let ops = record.diff_suggestion;
+            let dimension = record.harness_dim.dimension().unwrap();
+            let patch = checked_patch(&harness, dimension, ops, "").unwrap();
+            let document = patch.apply(&harness).unwrap().to_value().to_string();
+            assert!(!document.contains(text), "{name}");
+        }
+    }
+    // What isn't in the harness explains nothing.
+    for (_, name) in rules {
+        is_quiet(name, &start(), trajectory);
+    }
+}
+
+#[test]
+fn sentences_against_the_tool() {
+    let text = "Never use the tool for calculations.";
+    let rules = [
+        ("P", "tool_forbidden"),
+        ("T", "tool_description_against_tool"),
+        ("S", "skill_against_tool"),
+        ("Mid", "message_against_tool"),
+        ("M", "note_against_tool"),
+    ];
+    let ignored = prose().system(&format!("Solve. {text}"));
+    each_in_its_dimension(&rules, text, &ignored);
+}
+
+#[test]
+fn sentences_that_alter_the_answer() {
+    let text = "Round the result to the nearest ten.";
+    let rules = [
+        ("P", "prompt_alters_answer"),
+        ("S", "skill_alters_answer"),
+        ("Mid", "message_alters_answer"),
+        ("M", "note_alters_answer"),
+    ];
+    let rounded = |answer: &str| {
+        failed(1)
+            .system(&format!("Solve. {text}"))
+            .call("print(12)")
+            .result("12", None)
+            .answered(answer)
+    };
+    each_in_its_dimension(&rules, text, &rounded("10"));
+    is_quiet("prompt_alters_answer", &say_in("P", text), &rounded("14"));
+}
+
+#[test]
+fn sentences_with_names_of_what_is_not_there() {
+    let text = "The tool is called calc now.";
+    let name = "calc".to_owned();
+    let called = failed(1)
+        .system(&format!("Solve. {text}"))
+        .reply("{\"name\": \"calc\"}", Some(Event::UnknownTool { name }));
+    let rules = [
+        ("P", "prompt_names_unknown_tool"),
+        ("S", "skill_names_unknown_tool"),
+        ("M", "note_names_unknown_tool"),
+    ];
+    each_in_its_dimension(&rules, text, &called);
+    let record = fires("unknown_tool", &say_in("M", text), &called);
+    assert_eq!(record.severity, Severity::Medium);
+
+    let text = "Start with import helpers.";
+    let exit = Exit::Code(1);
+    let error = "[error] ModuleNotFoundError: No module named 'helpers'";
+    let missing = failed(1)
+        .system(&format!("Solve. {text}"))
+        .call("import helpers")
+        .result(error, Some(Event::ToolError { exit }));
+    let rules = [
+        ("P", "prompt_names_missing_code"),
+        ("S", "skill_names_missing_code"),
+        ("M", "note_names_missing_code"),
+    ];
+    each_in_its_dimension(&rules, text, &missing);
+}
+
+#[test]
+fn tools_without_state() {
+    let error = "[error] NameError: name 'part' is not defined";
+    let exit = Exit::Code(1);
+    let lost = failed(1)
+        .call("part = 5 * 7\nprint(part)")
+        .result("35", None)
+        .call("print(part - 3)")
+        .result(error, Some(Event::ToolError { exit }));
+    let record = fires("state_lost", &start(), &lost);
+    assert_eq!(record.evidence.quote, error);
+    // A name that nobody has defined isn't lost.
+    is_quiet("state_lost", &start(), &self::error(Exit::Code(1)));
+}
+
+#[test]
+fn prompts_that_ask_for_too_much() {
+    let text = "Explain everything in at least 300 words.";
+    let cut = failed(1)
+        .system(&format!("Solve. {text}"))
+        .reply("So, to begin with", Some(Event::LengthLimit));
+    each_in_its_dimension(&[("P", "long_text_asked_for")], text, &cut);
+    is_quiet("long_text_asked_for", &say_in("P", text), &prose());
+    let words = failed(1)
+        .call("print(12)")
+        .result("12", None)
+        .answered("12 kites");
+    let record = fires("answer_has_words", &start(), &words);
+    assert_eq!(record.severity, Severity::High);
+    is_quiet("wrong_program", &start(), &words);
+}
+
+fn hook_step(trajectory: Trajectory, hook: &str) -> Trajectory {
+    let fired = Event::HookFired {
+        hook: hook.to_owned(),
+    };
+    trajectory.with(rollout::StepKind::Hook, "it acted", Some(fired))
+}
+
+#[test]
+fn middleware_that_takes_results_away() {
+    let compact = r#"[{"op":"add","path":"middleware.hooks.pre_model_call",
+        "value":{"type":"compact","above_tokens":1,"keep_results":0,"marker":"-"}}]"#;
+    let compacting = patched(&start(), "Mid", compact);
+    let calm = failed(1).call("print(12)").result("12", None);
+    is_quiet("compaction_hides_result", &compacting, &calm);
+    let hidden = hook_step(calm, "compact").reply("I see no result.", None);
+    fires("compaction_hides_result", &compacting, &hidden);
+
+    let verify = r#"[{"op":"add","path":"middleware.hooks.on_finish","value":
+        {"type":"verify","prompt":"Doubt.","sceptics":1,"message":"Again.","max":1}}]"#;
+    let doubting = patched(&start(), "Mid", verify);
+    let doubted = |first: &str| {
+        let first = format!("It is \\boxed{{{first}}}.");
+        let reply = failed(1).call("print(12)").result("12", None);
+        hook_step(reply.reply(&first, None), "verify").answered("13")
+    };
+    fires("check_overturns_result", &doubting, &doubted("12"));
+    is_quiet("check_overturns_result", &doubting, &doubted("14"));
+
+    let flood = failed(1)
+        .call("print(list)")
+        .result(&"1\n".repeat(4000), None)
+        .exit(ExitReason::ContextLimit);
+    fires("output_floods_context", &start(), &flood);
+    let full = failed(1).reply("Hm.", None).exit(ExitReason::ContextLimit);
+    is_quiet("output_floods_context", &start(), &full);
+}
+
+#[test]
+fn stop_texts_within_calls() {
+    let stop = r#"[{"op":"replace","path":"middleware.protocol.stop","value":["print"]}]"#;
+    let stopping = patched(&start(), "Mid", stop);
+    let mut cut = failed(1).reply("```python\nx = 12\n", None);
+    is_quiet("stop_cuts_call", &stopping, &cut);
+    cut.model_calls.push(rollout::ModelCall {
+        seed: 1,
+        prompt_ids: Vec::new(),
+        output_ids: Vec::new(),
+        logprobs: Vec::new(),
+        usage: rollout::Usage::default(),
+        finish: rollout::Finish::StopString,
+        finish_reason: None,
+        reasoning: String::new(),
+    });
+    fires("stop_cuts_call", &stopping, &cut);
+    is_quiet("stop_cuts_call", &start(), &cut);
+}
+
+#[test]
+fn notes_with_wrong_facts() {
+    let noted = say_in("M", "A dozen is 20 things.");
+    let used = |code: &str| failed(1).call(code).result("140", None).answered("140");
+    let record = fires("stale_number", &noted, &used("print(7 * 20)"));
+    assert_eq!(record.evidence.quote, "print(7 * 20)");
+    is_quiet("stale_number", &noted, &used("print(7 * 12)"));
+    is_quiet("stale_number", &start(), &used("print(7 * 20)"));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Rules of dimension T: tool schema errors.
 
-use harness::Tool;
+use harness::{CallFormat, Tool, ToolState};
 use rollout::Event;
 use sandbox::Exit;
 
-use super::view::{View, mentions};
-use super::{Finding, Rule};
+use super::view::{View, has_word, mentions};
+use super::{Finding, Rule, told};
 use crate::catalogue::program_tool;
+use crate::record::HarnessDim::T;
 use crate::record::RootCause::ToolSchemaError;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::tools as repair;
@@ -39,20 +40,41 @@ pub(super) const RULES: &[Rule] = &[
                   make clear which tools there are.",
         repairs: &[repair::DESCRIPTION_NAME, repair::DESCRIPTION_WHEN],
         look: |view| {
+            // A name that a note or a prompt gave is the fault of that text.
+            let is_elsewhere = told::is_unknown_tool_named_elsewhere(view);
             view.event(|event| matches!(event, Event::UnknownTool { .. }))?
-                .first_line(High)
+                .first_line(if is_elsewhere { Medium } else { High })
         },
     },
     Rule {
         name: "print_not_described",
         root_cause: ToolSchemaError,
-        explain: "A program printed nothing, and the parameter's description doesn't say that it \
-                  must print its result.",
+        explain: "A program printed nothing, and what the model reads of the tool doesn't say that \
+                  a program must print its result. In a call format without parameters, that is \
+                  the tool's description alone.",
         repairs: &[repair::PARAMETER_PRINT, repair::DESCRIPTION_WHEN],
         look: |view| {
             let (_, tool) = program_tool(view.harness)?;
-            let is_met = !mentions(parameter_description(tool)?, &["print"]);
-            is_met.then(|| silent_program(view)).flatten()
+            let is_fenced = view.harness.middleware.protocol.call_format == CallFormat::Fenced;
+            let parameter = parameter_description(tool).filter(|_| !is_fenced);
+            let mut texts = parameter.into_iter().chain([tool.description.as_str()]);
+            let asks = [
+                "print(",
+                "print the",
+                "print its",
+                "prints the",
+                "prints its",
+                "must print",
+            ];
+            let is_met = !texts.any(|text| mentions(text, &asks));
+            is_met
+                .then(|| {
+                    Some(Finding {
+                        severity: High,
+                        ..silent_program(view)?
+                    })
+                })
+                .flatten()
         },
     },
     Rule {
@@ -74,6 +96,49 @@ pub(super) const RULES: &[Rule] = &[
             let is_met = view.ignores_tool() && tools.all(|t| !mentions(&t.description, &tells));
             is_met
                 .then(|| view.first_reply()?.first_line(Low))
+                .flatten()
+        },
+    },
+    Rule {
+        name: "tool_description_against_tool",
+        root_cause: ToolSchemaError,
+        explain: "A tool's own description speaks against calling it, and the model didn't.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| {
+            let finding = told::against_tool(view, T)?;
+            // The shipped description says more than what is left without the sentence.
+            Some(Finding {
+                ops: None,
+                ..finding
+            })
+        },
+    },
+    Rule {
+        name: "state_lost",
+        root_cause: ToolSchemaError,
+        explain: "A program used a name that an earlier call of the rollout had defined, and the \
+                  tool starts every call afresh.",
+        repairs: &[repair::STATEFUL],
+        look: |view| {
+            let (at, name) = view.missing_name()?;
+            // A module that can't be imported was never there.
+            let is_undefined = at.text().contains("is not defined");
+            let (_, tool) = program_tool(view.harness).filter(|_| is_undefined)?;
+            let mut earlier = view.calls().filter(|call| call.index < at.index);
+            let defines = |line: &str| {
+                let line = line.trim();
+                let assigns = line
+                    .split_once('=')
+                    .is_some_and(|(left, right)| !right.starts_with('=') && has_word(left, name));
+                let imports = ["import ", "from ", "def "]
+                    .iter()
+                    .any(|word| line.starts_with(word) && has_word(line, name));
+                assigns || imports
+            };
+            let is_met = tool.state == ToolState::Stateless
+                && earlier.any(|call| call.text().lines().any(defines));
+            is_met
+                .then(|| at.line(High, |line| has_word(line, name)))
                 .flatten()
         },
     },
@@ -130,7 +195,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The program that printed nothing.
+/// The program that printed nothing. A program that a limit or an error ended is another matter.
 pub(super) fn silent_program(view: &View<'_>) -> Option<Finding> {
     view.call_before(|event| matches!(event, Event::EmptyOutput))?
         .last_line(Medium)

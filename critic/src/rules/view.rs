@@ -3,6 +3,8 @@
 use harness::{Harness, Hook, HookPoint};
 use rollout::{Event, Step, StepKind, Trajectory};
 
+use super::{memory, told};
+
 use super::Finding;
 use crate::record::Severity;
 
@@ -11,6 +13,10 @@ const QUOTE_CHARS: usize = 200;
 
 /// How the rollout marks an error in a tool result.
 const ERROR_MARK: &str = "[error]";
+/// Above this temperature, what a model writes is noise.
+pub(crate) const NOISY: f64 = 1.0;
+/// Forms of an answer that every verifier finds.
+const ANSWER_FORMS: [&str; 5] = ["boxed", "answer is", "answer:", "####", "<answer>"];
 
 /// A failed trajectory beside the harness that it ran under.
 pub(crate) struct View<'a> {
@@ -21,7 +27,7 @@ pub(crate) struct View<'a> {
 /// One step and its index.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
-    index: usize,
+    pub(crate) index: usize,
     pub(crate) step: &'a Step,
 }
 
@@ -51,6 +57,20 @@ impl<'a> View<'a> {
     /// Tool calls, in order.
     pub(crate) fn calls(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
         self.of_kind(StepKind::ToolCall)
+    }
+
+    /// Tool results, in order.
+    pub(crate) fn results(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+        self.of_kind(StepKind::ToolResult)
+    }
+
+    /// The step in which a hook of this kind fired first.
+    pub(crate) fn fired(&self, kind: &str) -> Option<At<'a>> {
+        self.event(|event| matches!(event, Event::HookFired { hook } if hook == kind))
+    }
+
+    pub(crate) fn has_fired(&self, kind: &str) -> bool {
+        self.has_event(|event| matches!(event, Event::HookFired { hook } if hook == kind))
     }
 
     pub(crate) fn first_reply(&self) -> Option<At<'a>> {
@@ -110,6 +130,82 @@ impl<'a> View<'a> {
         !self.harness.tools.is_empty() && !self.has_call()
     }
 
+    /// Whether the model tried a call although the loop read none: code in a fence, a tag, or JSON
+    /// with arguments.
+    pub(crate) fn tries_call(&self) -> bool {
+        let is_call = |text: &str| {
+            ["```", "<tool_call>", "\"arguments\""]
+                .iter()
+                .any(|mark| text.contains(mark))
+        };
+        !self.has_call() && self.replies().any(|at| is_call(at.text()))
+    }
+
+    /// Whether the model left the tool alone for no reason that can be seen: nothing speaks against
+    /// the tool, no limit cut a call off, no note gave an answer away, and sampling isn't noise.
+    pub(crate) fn shuns_tool(&self) -> bool {
+        self.ignores_tool()
+            && !self.tries_call()
+            && !self.is_cut()
+            && self.harness.middleware.sampling.temperature <= NOISY
+            && memory::stale_answer(self).is_none()
+            && !told::has_word_against_tool(self)
+    }
+
+    /// Whether a token limit cut a reply.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.has_event(|event| matches!(event, Event::LengthLimit | Event::ReasoningLimit))
+    }
+
+    /// Whether part of a tool's output was kept from the model.
+    pub(crate) fn is_output_cut(&self) -> bool {
+        self.has_event(|event| match event {
+            Event::HookFired { hook } => hook == "truncate_output" || hook == "compact",
+            event => matches!(event, Event::OutputTruncated),
+        })
+    }
+
+    /// Whether prompts or examples show a form of the answer that every verifier finds.
+    pub(crate) fn tells_answer_form(&self) -> bool {
+        let prompts = &self.harness.prompts;
+        let examples = prompts.examples.iter().map(|example| &example.answer);
+        let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
+        texts
+            .into_iter()
+            .chain(examples)
+            .any(|text| mentions(text, &ANSWER_FORMS))
+    }
+
+    /// The first step of the harness, not of the model, that says `text`.
+    pub(crate) fn said(&self, text: &str) -> Option<At<'a>> {
+        self.steps().find(|at| {
+            let is_own = matches!(at.step.kind, StepKind::Assistant | StepKind::ToolCall);
+            !is_own && at.text().contains(text)
+        })
+    }
+
+    /// The number that the tool printed last and the one that was answered, if they differ.
+    pub(crate) fn differing_numbers(&self) -> Option<(f64, f64)> {
+        let result = self.last_good_result()?;
+        let printed = *numbers(last_line(self.output(result))?).last()?;
+        let answer = *numbers(self.value()?).last()?;
+        (printed != answer).then_some((printed, answer))
+    }
+
+    /// A tool result whose error says that a name or a module doesn't exist, and that name.
+    pub(crate) fn missing_name(&self) -> Option<(At<'a>, &'a str)> {
+        const BEFORE: [&str; 3] = ["No module named '", "cannot import name '", "name '"];
+        self.of_kind(StepKind::ToolResult).find_map(|at| {
+            let is_error = at.text().contains(ERROR_MARK);
+            let name = BEFORE.iter().find_map(|before| {
+                let (_, rest) = at.text().split_once(before)?;
+                let (name, _) = rest.split_once('\'')?;
+                (!name.is_empty()).then_some(name)
+            });
+            name.filter(|_| is_error).map(|name| (at, name))
+        })
+    }
+
     /// The last tool result that carries output and no error.
     pub(crate) fn last_good_result(&self) -> Option<At<'a>> {
         self.of_kind(StepKind::ToolResult).rfind(|at| {
@@ -166,6 +262,14 @@ impl<'a> View<'a> {
         let rule = &self.trajectory.verdict.rule;
         let is_explicit = rule.starts_with("boxed") || rule.starts_with("answer_is");
         self.has_answer() && (is_explicit || self.answers_with_program())
+    }
+
+    /// Whether the answer has words or an equation beside a number.
+    pub(crate) fn answer_has_words(&self) -> bool {
+        let answer = self.value().unwrap_or_default().trim();
+        let letters = answer.chars().filter(|c| c.is_alphabetic()).count();
+        let is_worded = answer.split_whitespace().count() > 1 && letters > 2;
+        !numbers(answer).is_empty() && (is_worded || answer.contains('='))
     }
 
     /// Whether any step has an event that tells of a fault.
@@ -277,4 +381,14 @@ pub(crate) fn numbers(text: &str) -> Vec<f64> {
 pub(crate) fn mentions(text: &str, words: &[&str]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|word| text.contains(word))
+}
+
+/// Whether `word` stands in `text` as a whole word, in this case.
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
 }

@@ -6,7 +6,7 @@
 //! - `COHARNESS_PYTHON`: the interpreter of the Python tool; else `python3` on `PATH`.
 //! - `COHARNESS_LOG`: filter of diagnostics, such as `debug`.
 //! - `NO_COLOR`, `TERM` and `COLUMNS`: how the terminal is written to (read in `paint.rs`).
-//! - The variable a configuration names as `policy.api_key_env`.
+//! - The variables a configuration names as `policy.api_key_env` and `critic.llm.api_key_env`.
 
 use std::path::PathBuf;
 

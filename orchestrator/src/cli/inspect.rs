@@ -9,7 +9,7 @@ use registry::{Entry, Origin, Registry};
 use super::{RunName, print, say, table};
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::report::{Report, wall_seconds};
+use crate::report::{PatchRow, Report, wall_seconds};
 use crate::run::{HEARTBEAT, registry_path};
 use crate::store::{SessionRow, Store};
 
@@ -252,8 +252,9 @@ pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunErr
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
-    let registry = open(root, &args.run)?;
+pub(crate) async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
+    let directory = find_run(root, &args.run)?;
+    let registry = Registry::open_read_only(&registry_path(&directory))?;
     let (entry, harness) = registry.load(&args.version)?;
     let files = harness::to_files(&harness);
     if let Some(wanted) = &args.file {
@@ -268,10 +269,42 @@ pub(crate) fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
         return Ok(ExitCode::SUCCESS);
     }
     print(&describe(&entry));
+    let store = Store::open(&directory).await?;
+    let report = Report::read(&store).await?;
+    store.close().await;
+    if let Some(row) = report.patch_decisions.iter().find(|row| is_of(row, &entry)) {
+        print(&expectation(row));
+    }
     for (path, text) in files {
         print(&format!("── {path}\n{}", text.trim_end_matches('\n')));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a decision made this entry. A rollback to a version has a name of its own.
+fn is_of(row: &PatchRow, entry: &Entry) -> bool {
+    match entry {
+        Entry::Version(version) => row.version.as_ref() == Some(&version.name.to_string()),
+        Entry::Rejected(rejected) => {
+            let decision = &rejected.rejection.decision;
+            let ops = serde_json::to_value(&decision.patch.ops).unwrap_or_default();
+            row.version.is_none()
+                && row.round == decision.round
+                && row.policy == decision.model.to_string()
+                && row.ops == ops
+        }
+    }
+}
+
+/// What a patch promised and what came of it, as YAML.
+fn expectation(row: &PatchRow) -> String {
+    let value = serde_json::json!({
+        "predicted": row.predicted,
+        "promise": row.promise,
+        "effect": row.effect,
+        "foresight": row.foresight(),
+    });
+    harness::yaml::to_string(&value)
 }
 
 /// Where an entry came from, as YAML a person can read.

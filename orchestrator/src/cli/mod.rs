@@ -1,6 +1,7 @@
 //! The command line. Data goes to stdout, everything else to stderr; `docs/exit-codes.md` lists the
 //! exit codes.
 
+mod critic;
 mod data;
 mod doctor;
 mod environment;
@@ -74,12 +75,15 @@ enum Command {
     ServeModel(serve_model::ServeModelArgs),
     /// Judge answers with a verifier, line by line.
     VerifyAnswer(verify_answer::VerifyAnswerArgs),
+    /// Ask what the critic looks for.
+    #[command(subcommand)]
+    Critic(critic::CriticCommand),
     /// Ask what the gate accepts, by simulation.
     #[command(subcommand)]
     Gate(gate::GateCommand),
     /// Check this machine: sandbox, Python, model.
     Doctor(doctor::DoctorArgs),
-    /// Print the JSON Schema of the configuration or of a harness.
+    /// Print the JSON Schema of the configuration, of a harness, or of a critic's record.
     Schema {
         /// Which one.
         #[arg(value_enum, default_value = "config")]
@@ -98,6 +102,8 @@ enum SchemaOf {
     Config,
     /// The harness document.
     Harness,
+    /// The critic's record of one fault.
+    Record,
 }
 
 /// Which run a command is about.
@@ -149,7 +155,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Status(args) => inspect::status(&root, args).await,
         Command::Report(args) => inspect::report(&root, args).await,
         Command::History(args) => inspect::history(&root, args),
-        Command::Show(args) => inspect::show(&root, args),
+        Command::Show(args) => inspect::show(&root, args).await,
         Command::Diff(args) => inspect::diff(&root, args),
         Command::Eval(args) => eval::eval(&root, args).await,
         Command::Trajectories(args) => trajectories::trajectories(&root, args).await,
@@ -157,12 +163,14 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Rollback(args) => inspect::rollback(&root, args).await,
         Command::ServeModel(args) => serve_model::serve_model(args).await,
         Command::VerifyAnswer(args) => verify_answer::verify_answer(&args).await,
+        Command::Critic(command) => Ok(critic::critic(&command)),
         Command::Gate(command) => gate::gate(command),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Schema { of } => {
             let schema = match of {
                 SchemaOf::Config => crate::config::json_schema(),
                 SchemaOf::Harness => harness::json_schema(),
+                SchemaOf::Record => ::critic::record_schema(),
             };
             print(&format!("{schema:#}"));
             Ok(ExitCode::SUCCESS)

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use super::{environment, print, say};
 use crate::base_model::locate;
-use crate::config::{Config, GateConfig, GateMode, Loaded, PolicyConfig, SplitConfig};
+use crate::config::{
+    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, PolicyConfig, SplitConfig,
+};
 use crate::error::RunError;
 use crate::serving;
 use crate::splits::Splits;
@@ -75,6 +77,18 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             }
         }
     }
+    if let Some(llm) = &config.critic.llm {
+        let key = llm.api_key_env.as_ref();
+        lines.push(format!(
+            "critic     rules, then {} at {}, {}",
+            llm.model,
+            llm.base_url,
+            key.map_or("no key".into(), |name| format!("key from {name}"))
+        ));
+        if let Err(error) = check_critic(llm, environment.key).await {
+            problems.push(error);
+        }
+    }
     let needs_weights = matches!(config.policy, PolicyConfig::Local) || serving::trains(config);
     if needs_weights {
         lines.push(format!("weights    {}", found.path.display()));
@@ -111,6 +125,7 @@ async fn check_server(
 ) -> Result<(), RunError> {
     let key = match api_key_env {
         Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey {
+            field: "policy.api_key_env",
             name: name.to_owned(),
         })?),
         None => None,
@@ -124,6 +139,24 @@ async fn check_server(
         url: base_url.to_owned(),
         reason,
     })
+}
+
+/// Whether the critic's server serves its model.
+async fn check_critic(
+    llm: &LlmCriticConfig,
+    key: fn(&str) -> Option<String>,
+) -> Result<(), RunError> {
+    let name = llm.api_key_env.as_deref();
+    check_server(&llm.base_url, &llm.model, name, key)
+        .await
+        .map_err(|error| match error {
+            RunError::Server { url, reason } => RunError::CriticServer { url, reason },
+            RunError::NoKey { name, .. } => RunError::NoKey {
+                field: "critic.llm.api_key_env",
+                name,
+            },
+            other => other,
+        })
 }
 
 /// Rollouts and steps of each part, with upper bounds where measurements decide.
@@ -145,7 +178,17 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             patches.iterations,
             gate.mode.name()
         ),
-        format!("    diagnose   {diagnose} rollouts on evolve problems, rules critic"),
+        format!(
+            "    diagnose   {diagnose} rollouts on evolve problems, rules critic{}",
+            match &config.critic.llm {
+                Some(llm) => format!(
+                    ", then up to {} requests to {}",
+                    1 + llm.excerpt_rounds + llm.retries,
+                    llm.model
+                ),
+                None => String::new(),
+            }
+        ),
         format!(
             "    classify   {} rollouts on gate problems, once a version",
             sizes.gate

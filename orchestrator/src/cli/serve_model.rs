@@ -58,7 +58,10 @@ pub(crate) async fn serve_model(args: ServeModelArgs) -> Result<ExitCode, RunErr
             std::env::var(&name)
                 .ok()
                 .filter(|key| !key.is_empty())
-                .ok_or(RunError::NoKey { name })?,
+                .ok_or(RunError::NoKey {
+                    field: "--api-key-env",
+                    name,
+                })?,
         ),
     };
     let adapters: Vec<(String, PathBuf)> = args.adapter.iter().map(|text| named(text)).collect();

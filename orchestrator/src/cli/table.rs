@@ -138,6 +138,31 @@ pub(crate) fn report(report: &Report) -> String {
             report.left_out
         ));
     }
+    if let Some(foresight) = &report.foresight {
+        out.push_str(&format!(
+            "accepted patches promised {} fixes of diagnosed failures, {} of these came and {} in all; they put {} solved problems at risk, {} of these broke and {} in all\n",
+            foresight.fixes_predicted,
+            foresight.fixes_foreseen,
+            foresight.fixes,
+            foresight.risks_predicted,
+            foresight.breaks_foreseen,
+            foresight.breaks
+        ));
+    }
+    if let Some(critic) = &report.critic {
+        out.push_str(&format!(
+            "the critic's model took {} requests, {} tokens read and {} written; {} records, {} disagreements with rules{}\n",
+            critic.calls,
+            critic.prompt_tokens,
+            critic.completion_tokens,
+            critic.records,
+            critic.disagreements,
+            match critic.skipped {
+                0 => String::new(),
+                skipped => format!(", {skipped} critiques skipped"),
+            }
+        ));
+    }
     out.push_str(&format!(
         "{} rollouts, {} generated tokens, {} of running; pass@1 is one attempt at each of {n} problems, sampled as the harness says",
         report.rollouts,

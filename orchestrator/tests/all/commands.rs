@@ -68,7 +68,7 @@ fn plan_of_the_aime_run_names_all_that_is_missing() {
 #[test]
 fn schemas_and_completions_are_printed() {
     let place = Place::new();
-    for of in ["config", "harness"] {
+    for of in ["config", "harness", "record"] {
         let output = place.command(&["schema", of]).output().expect("runs");
         let schema: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert!(schema["properties"].is_object());

@@ -10,7 +10,15 @@ fn inspect(place: &Place, file: &str) -> String {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
     let golden = golden.canonicalize().expect("golden model");
     let model = format!("model.path={}", golden.display());
-    let arguments = ["data", "inspect", file, "--set", &model, "--set", "model.arithmetic=f32"];
+    let arguments = [
+        "data",
+        "inspect",
+        file,
+        "--set",
+        &model,
+        "--set",
+        "model.arithmetic=f32",
+    ];
     place.run(&arguments)
 }
 
@@ -35,6 +43,10 @@ fn other_forms_are_imported_and_a_wrong_line_is_named() {
     );
     place.write("bad.jsonl", "{\"messages\": []}\n");
     let import = |file| place.run(&["data", "import", file]);
-    let shown = [import("alpaca.jsonl"), import("bad.jsonl"), import("absent.jsonl")];
+    let shown = [
+        import("alpaca.jsonl"),
+        import("bad.jsonl"),
+        import("absent.jsonl"),
+    ];
     assert_snapshot!("import", shown.join("\n---\n"));
 }

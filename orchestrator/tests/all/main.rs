@@ -5,10 +5,12 @@
 mod code;
 mod commands;
 mod config;
+mod critic;
 mod data;
 mod evaluation;
-mod serve_model;
 mod faults;
+mod planted_faults;
+mod serve_model;
 mod server;
 mod whole_run;
 

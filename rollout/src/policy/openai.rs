@@ -73,6 +73,9 @@ pub struct OpenAiOptions {
     /// Whether token ids and log-probabilities are asked for, as vLLM gives them
     /// (`return_token_ids`). Servers that refuse unknown fields refuse this one.
     pub wants_token_ids: bool,
+    /// JSON Schema that replies are held to (`response_format`). Servers without structured output
+    /// refuse the field, or pass over it.
+    pub response_schema: Option<Value>,
     /// Most requests open at once.
     pub most_in_flight: usize,
     /// Requests made before giving up.
@@ -96,6 +99,7 @@ impl OpenAiOptions {
             silence: Duration::from_secs(120),
             is_streaming: false,
             wants_token_ids: false,
+            response_schema: None,
             most_in_flight: 256,
             attempts: 5,
             first_wait: Duration::from_millis(500),

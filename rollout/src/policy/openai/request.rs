@@ -51,6 +51,12 @@ pub(super) fn body(
         let tool = |tool: &ToolSchema| json!({"type": "function", "function": tool});
         body["tools"] = request.tools.iter().map(tool).collect();
     }
+    if let Some(schema) = &options.response_schema {
+        body["response_format"] = json!({
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "schema": schema},
+        });
+    }
     if options.wants_token_ids {
         body["return_token_ids"] = json!(true);
         // llama.cpp refuses log-probabilities for a stream that may hold calls.
@@ -212,9 +218,26 @@ mod tests {
         );
         assert!(body["seed"].as_i64().is_some_and(|seed| seed < 1 << 31));
         assert_eq!(body["max_tokens"], 7);
-        for absent in ["top_k", "stop", "tools", "stream", "logprobs"] {
+        for absent in [
+            "top_k",
+            "stop",
+            "tools",
+            "stream",
+            "logprobs",
+            "response_format",
+        ] {
             assert_eq!(body.get(absent), None);
         }
+    }
+
+    #[test]
+    fn replies_can_be_held_to_a_schema() {
+        let mut options = OpenAiOptions::new("http://localhost/v1", "m");
+        options.response_schema = Some(json!({"type": "object"}));
+        let body = body(&options, &request(Vec::new()), LimitField::MaxTokens, 7);
+        let format = &body["response_format"];
+        assert_eq!(format["type"], "json_schema");
+        assert_eq!(format["json_schema"]["schema"]["type"], "object");
     }
 
     #[test]

@@ -1,0 +1,347 @@
+//! What a patch should do, said before it is measured, and what came of it.
+//!
+//! A patch *should fix* the tasks whose failures asked for it. It *puts at risk* tasks that were
+//! solved in a way that it interferes with: a hook that would have acted in the course of the rollout,
+//! a call format other than the one the calls were written in, a limit that the rollout would have
+//! met. A text that changes reaches every conversation; at risk by that are those that went badly
+//! before they went well, which a clean course is not. Both lists are compared with what happens to
+//! the very same tasks and seeds under the patched harness.
+
+use std::collections::BTreeSet;
+
+use harness::{Harness, Hook, HookPoint};
+use rollout::{Event, StepKind, TaskId, Trajectory};
+use serde::{Deserialize, Serialize};
+
+/// The effect that a proposal promises, on the tasks of the diagnosis.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// Failed tasks that it should fix.
+    pub fixes: BTreeSet<TaskId>,
+    /// Solved tasks that it puts at risk.
+    pub at_risk: BTreeSet<TaskId>,
+}
+
+/// What became of the tasks of the diagnosis under the patched harness.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Tasks that failed before.
+    pub failed: u32,
+    /// Those of them that are solved now.
+    pub fixed: BTreeSet<TaskId>,
+    /// Tasks that were solved before.
+    pub solved: u32,
+    /// Those of them that fail now.
+    pub broken: BTreeSet<TaskId>,
+}
+
+impl Effect {
+    /// Of the same tasks with the same seeds, in the same order.
+    pub fn of(before: &[Trajectory], after: &[Trajectory]) -> Self {
+        let mut effect = Effect::default();
+        for (old, new) in before.iter().zip(after) {
+            match (old.verdict.correct, new.verdict.correct) {
+                (false, is_correct) => {
+                    effect.failed += 1;
+                    if is_correct {
+                        effect.fixed.insert(old.task.clone());
+                    }
+                }
+                (true, is_correct) => {
+                    effect.solved += 1;
+                    if !is_correct {
+                        effect.broken.insert(old.task.clone());
+                    }
+                }
+            }
+        }
+        effect
+    }
+}
+
+/// How well a prediction met what happened, in counts that add up over patches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foresight {
+    /// Tasks that should have been fixed.
+    pub fixes_predicted: u32,
+    /// Tasks that were fixed.
+    pub fixes: u32,
+    /// Tasks that are both.
+    pub fixes_foreseen: u32,
+    /// Tasks that were put at risk.
+    pub risks_predicted: u32,
+    /// Tasks that were broken.
+    pub breaks: u32,
+    /// Tasks that are both.
+    pub breaks_foreseen: u32,
+}
+
+impl Foresight {
+    /// Of one patch.
+    pub fn of(predicted: &Predicted, effect: &Effect) -> Self {
+        let count = |set: &BTreeSet<TaskId>| u32::try_from(set.len()).unwrap_or(u32::MAX);
+        let both = |a: &BTreeSet<TaskId>, b: &BTreeSet<TaskId>| {
+            u32::try_from(a.intersection(b).count()).unwrap_or(u32::MAX)
+        };
+        Foresight {
+            fixes_predicted: count(&predicted.fixes),
+            fixes: count(&effect.fixed),
+            fixes_foreseen: both(&predicted.fixes, &effect.fixed),
+            risks_predicted: count(&predicted.at_risk),
+            breaks: count(&effect.broken),
+            breaks_foreseen: both(&predicted.at_risk, &effect.broken),
+        }
+    }
+
+    /// Of several patches together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Foresight {
+            fixes_predicted: self.fixes_predicted + other.fixes_predicted,
+            fixes: self.fixes + other.fixes,
+            fixes_foreseen: self.fixes_foreseen + other.fixes_foreseen,
+            risks_predicted: self.risks_predicted + other.risks_predicted,
+            breaks: self.breaks + other.breaks,
+            breaks_foreseen: self.breaks_foreseen + other.breaks_foreseen,
+        }
+    }
+}
+
+/// Tasks solved in `trajectories` that a change from `before` to `after` puts at risk.
+pub fn at_risk(before: &Harness, after: &Harness, trajectories: &[Trajectory]) -> BTreeSet<TaskId> {
+    let solved = trajectories.iter().filter(|t| t.verdict.correct);
+    solved
+        .filter(|trajectory| interferes(before, after, trajectory))
+        .map(|trajectory| trajectory.task.clone())
+        .collect()
+}
+
+/// Whether the change would have interfered with a rollout that went well.
+fn interferes(before: &Harness, after: &Harness, trajectory: &Trajectory) -> bool {
+    is_limited(before, after, trajectory)
+        || is_hooked(before, after, trajectory)
+        || changes_text(before, after, trajectory) && is_fragile(trajectory)
+}
+
+/// Call format and limits.
+fn is_limited(before: &Harness, after: &Harness, trajectory: &Trajectory) -> bool {
+    let (old, new) = (&before.middleware.protocol, &after.middleware.protocol);
+    let calls = of_kind(trajectory, StepKind::ToolCall);
+    let replies = u32::try_from(of_kind(trajectory, StepKind::Assistant)).unwrap_or(u32::MAX);
+    let longest = trajectory.model_calls.iter();
+    let longest = longest.map(|call| call.usage.completion_tokens).max();
+    let has_new_stop = |text: &str| {
+        let mut stops = new.stop.iter().filter(|stop| !old.stop.contains(stop));
+        stops.any(|stop| text.contains(stop.as_str()))
+    };
+    let mut spoken = trajectory
+        .steps
+        .iter()
+        .filter(|step| step.kind == StepKind::Assistant);
+    calls > 0 && old.call_format != new.call_format
+        || new.max_turns < old.max_turns && replies > new.max_turns
+        || new.max_tokens_per_turn < old.max_tokens_per_turn
+            && longest.unwrap_or(0) > u64::from(new.max_tokens_per_turn)
+        || spoken.any(|step| has_new_stop(&step.text))
+        || calls > 0 && before.tools.keys().ne(after.tools.keys())
+}
+
+/// Hooks that are new and would have acted, and hooks that are gone and did.
+fn is_hooked(before: &Harness, after: &Harness, trajectory: &Trajectory) -> bool {
+    HookPoint::ALL.into_iter().any(|point| {
+        let (old, new) = (
+            before.middleware.hooks.at(point),
+            after.middleware.hooks.at(point),
+        );
+        let added = new.iter().filter(|hook| !old.contains(hook));
+        let mut removed = old.iter().filter(|hook| !new.contains(hook));
+        let is_gone = |hook: &Hook| {
+            trajectory.events().any(
+                |(_, event)| matches!(event, Event::HookFired { hook: kind } if kind == hook.kind()),
+            )
+        };
+        removed.any(is_gone) || added.into_iter().any(|hook| would_act(hook, after, trajectory))
+    })
+}
+
+fn would_act(hook: &Hook, after: &Harness, trajectory: &Trajectory) -> bool {
+    let has = |is_meant: fn(&Event) -> bool| trajectory.events().any(|(_, event)| is_meant(event));
+    let results = || {
+        let steps = trajectory.steps.iter();
+        steps.filter(|step| step.kind == StepKind::ToolResult)
+    };
+    match hook {
+        Hook::RepairJson {} => has(|event| matches!(event, Event::UnparsableCall { .. })),
+        Hook::ExtractFencedCode {} | Hook::Nudge { .. } => {
+            has(|event| matches!(event, Event::NoToolCall))
+        }
+        Hook::ForceFinalAnswer { .. } => {
+            let replies = of_kind(trajectory, StepKind::Assistant);
+            replies >= after.middleware.protocol.max_turns as usize
+        }
+        Hook::AutoPrintLastExpression {} | Hook::EmptyOutputHint { .. } => {
+            has(|event| matches!(event, Event::EmptyOutput))
+        }
+        Hook::DetectRepeat { .. } => has(|event| matches!(event, Event::RepeatedCall)),
+        Hook::ErrorHint { .. } => has(|event| {
+            matches!(
+                event,
+                Event::ToolError { .. } | Event::UnparsableCall { .. } | Event::BadArguments { .. }
+            )
+        }),
+        Hook::TruncateOutput { max_chars, .. } => {
+            results().any(|step| step.text.chars().count() > *max_chars)
+        }
+        Hook::AppendMessage { .. } => results().next().is_some(),
+        Hook::Compact { above_tokens, .. } => trajectory
+            .model_calls
+            .iter()
+            .any(|call| call.usage.prompt_tokens > u64::from(*above_tokens)),
+        // A check or a vote may overturn any answer.
+        Hook::Verify { .. } | Hook::Vote { .. } => true,
+        // They act where there is no answer, and there was one.
+        Hook::AnswerFromLastResult {} | Hook::Retry { .. } => false,
+    }
+}
+
+/// Whether the model would have read, or sampled, something else from the start.
+fn changes_text(before: &Harness, after: &Harness, trajectory: &Trajectory) -> bool {
+    let is_shown = |body: &str| trajectory.steps.iter().any(|step| step.text.contains(body));
+    let skills = |harness: &Harness| -> Vec<String> {
+        let skills = harness.skills.values();
+        // A new skill with triggers may be shown; an old one was if its text is there.
+        skills.map(|skill| skill.body.trim().to_owned()).collect()
+    };
+    let (old, new) = (skills(before), skills(after));
+    let mut lost = old.iter().filter(|body| !new.contains(body));
+    let has_new = new.iter().any(|body| !old.contains(body));
+    before.prompts != after.prompts
+        || before.memory != after.memory
+        || before.tools != after.tools
+        || before.middleware.sampling != after.middleware.sampling
+        || has_new
+        || lost.any(|body| is_shown(body))
+}
+
+/// Whether a rollout went badly before it went well.
+fn is_fragile(trajectory: &Trajectory) -> bool {
+    let has_fault = trajectory
+        .events()
+        .any(|(_, event)| !matches!(event, Event::HookFired { .. } | Event::TextAfterCall { .. }));
+    has_fault || of_kind(trajectory, StepKind::ToolCall) == 0
+}
+
+fn of_kind(trajectory: &Trajectory, kind: StepKind) -> usize {
+    let steps = trajectory.steps.iter();
+    steps.filter(|step| step.kind == kind).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Build, failed, patched, start};
+
+    fn solved(trajectory: Trajectory) -> Trajectory {
+        let mut trajectory = trajectory.answered("12");
+        trajectory.verdict.correct = true;
+        trajectory
+    }
+
+    fn tasks(numbers: &[u64]) -> BTreeSet<TaskId> {
+        let name = |number| TaskId::new(format!("task-{number}"));
+        numbers.iter().copied().map(name).collect()
+    }
+
+    /// 1 went cleanly, 2 needed a second program, 3 called nothing.
+    fn courses() -> Vec<Trajectory> {
+        let empty = Some(Event::EmptyOutput);
+        vec![
+            solved(failed(1).call("print(12)").result("12", None)),
+            solved(
+                failed(2)
+                    .call("12")
+                    .result("[no output]", empty)
+                    .call("print(12)")
+                    .result("12", None),
+            ),
+            solved(failed(3)),
+            failed(4).call("12").result("[no output]", None),
+        ]
+    }
+
+    fn risks(dimension: &str, ops: &str) -> BTreeSet<TaskId> {
+        at_risk(&start(), &patched(&start(), dimension, ops), &courses())
+    }
+
+    #[test]
+    fn a_hook_puts_at_risk_where_it_would_have_acted() {
+        let hook = |point: &str, value: &str| {
+            let path = format!("middleware.hooks.{point}");
+            risks(
+                "Mid",
+                &format!(r#"[{{"op":"add","path":"{path}","value":{value}}}]"#),
+            )
+        };
+        let hint = r#"{"type":"empty_output_hint","message":"Print."}"#;
+        assert_eq!(hook("post_tool_call", hint), tasks(&[2]));
+        let append = r#"{"type":"append_message","message":"Box it."}"#;
+        assert_eq!(hook("post_tool_call", append), tasks(&[1, 2]));
+        assert_eq!(
+            hook("on_finish", r#"{"type":"vote","samples":3}"#),
+            tasks(&[1, 2, 3])
+        );
+        assert_eq!(
+            hook("on_finish", r#"{"type":"answer_from_last_result"}"#),
+            tasks(&[])
+        );
+        let cut = r#"{"type":"truncate_output","max_chars":5,"marker":"-"}"#;
+        assert_eq!(hook("post_tool_call", cut), tasks(&[2]));
+    }
+
+    #[test]
+    fn a_format_puts_calls_at_risk_and_more_turns_nothing() {
+        let set = |field: &str, value: &str| {
+            let path = format!("middleware.protocol.{field}");
+            risks(
+                "Mid",
+                &format!(r#"[{{"op":"replace","path":"{path}","value":{value}}}]"#),
+            )
+        };
+        assert_eq!(set("call_format", "\"fenced\""), tasks(&[1, 2]));
+        assert_eq!(set("max_turns", "8"), tasks(&[]));
+        assert_eq!(set("max_turns", "2"), tasks(&[2]));
+        assert_eq!(set("stop", "[\"boxed\"]"), tasks(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn a_text_puts_at_risk_what_went_badly_first() {
+        let ops = r#"[{"op":"replace","path":"prompts.system","value":"Be brief."}]"#;
+        assert_eq!(risks("P", ops), tasks(&[2, 3]));
+    }
+
+    #[test]
+    fn effects_and_predictions_are_counted_on_the_same_tasks() {
+        let before = courses();
+        let mut after = before.clone();
+        after[0].verdict.correct = false;
+        after[3].verdict.correct = true;
+        let effect = Effect::of(&before, &after);
+        assert_eq!((effect.failed, effect.solved), (1, 3));
+        assert_eq!(
+            (&effect.fixed, &effect.broken),
+            (&tasks(&[4]), &tasks(&[1]))
+        );
+        let predicted = Predicted {
+            fixes: tasks(&[4, 9]),
+            at_risk: tasks(&[2]),
+        };
+        let foresight = Foresight::of(&predicted, &effect);
+        assert_eq!(
+            (foresight.fixes_predicted, foresight.fixes_foreseen),
+            (2, 1)
+        );
+        assert_eq!((foresight.breaks, foresight.breaks_foreseen), (1, 0));
+        let twice = foresight.and(foresight);
+        assert_eq!((twice.fixes, twice.risks_predicted), (2, 2));
+    }
+}

@@ -1,0 +1,282 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use rollout::{BoxFuture, Event, Split};
+use serde_json::json;
+
+use super::*;
+use crate::cluster::cluster;
+use crate::critic::{Critic, RulesCritic};
+use crate::propose::propose;
+use crate::testing::{Build, failed, patched, start};
+
+/// Plays replies and keeps the questions.
+struct Script {
+    replies: Mutex<VecDeque<Result<ChatReply, ChatError>>>,
+    asked: Mutex<Vec<ChatRequest>>,
+}
+
+impl Script {
+    fn new(texts: &[&str]) -> Self {
+        let reply = |text: &&str| {
+            Ok(ChatReply {
+                text: (*text).to_owned(),
+                is_cut: false,
+                usage: Usage {
+                    prompt_tokens: 100,
+                    completion_tokens: 10,
+                    ..Usage::default()
+                },
+            })
+        };
+        Script {
+            replies: Mutex::new(texts.iter().map(reply).collect()),
+            asked: Mutex::default(),
+        }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        let last = |request: &ChatRequest| request.messages.last().unwrap().content.clone();
+        asked.iter().map(last).collect()
+    }
+}
+
+impl Chat for Script {
+    fn name(&self) -> &str {
+        "script"
+    }
+
+    fn ask(&self, request: ChatRequest) -> BoxFuture<'_, Result<ChatReply, ChatError>> {
+        self.asked.lock().unwrap().push(request);
+        let reply = self.replies.lock().unwrap().pop_front();
+        Box::pin(async move { reply.expect("the script has a reply") })
+    }
+}
+
+/// A harness with a note, and two rollouts that repeat its number in a way no rule sees.
+fn noted() -> (Harness, Vec<Trajectory>) {
+    let note = r#"[{"op":"replace","path":"memory.kind","value":"notes"},
+        {"op":"replace","path":"memory.capacity","value":4},
+        {"op":"add","path":"memory.entries","value":"Boats count double."}]"#;
+    let rollout = |seed| {
+        failed(seed)
+            .call("print(2 * 12)")
+            .result("24", None)
+            .answered("24")
+    };
+    (patched(&start(), "M", note), vec![rollout(1), rollout(2)])
+}
+
+fn finding() -> serde_json::Value {
+    json!({"name": "boats", "root_cause": "memory_overflow", "harness_dim": "M",
+        "severity": "high",
+        "evidence": [{"rollout": "R1", "step": 3, "quote": "print(2 * 12)"},
+                     {"rollout": "R2", "step": 3, "quote": "print(2 * 12)"}],
+        "diff_suggestion": [{"op": "remove", "path": "memory.entries[0]"}],
+        "fixes": ["R1", "R2"], "risks": ["S1"]})
+}
+
+fn run(
+    script: &Script,
+    harness: &Harness,
+    trajectories: &[Trajectory],
+    options: LlmOptions,
+) -> Critique {
+    let records = RulesCritic.diagnose(harness, trajectories).records;
+    let clusters = cluster(&records, trajectories);
+    let critic = LlmCritic {
+        chat: script,
+        options,
+        seed: 1,
+    };
+    let critique = critic.critique(harness, trajectories, &records, &clusters);
+    // The script never waits.
+    let mut critique = Box::pin(critique);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match critique.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(critique) => critique,
+        std::task::Poll::Pending => panic!("the script waits"),
+    }
+}
+
+fn ask(texts: &[&str]) -> (Critique, Script) {
+    let (harness, trajectories) = noted();
+    let script = Script::new(texts);
+    let critique = run(&script, &harness, &trajectories, LlmOptions::default());
+    (critique, script)
+}
+
+#[test]
+fn findings_become_records_and_proposals() {
+    let (harness, mut trajectories) = noted();
+    let mut solved = failed(3).answered("12");
+    solved.verdict.correct = true;
+    trajectories.push(solved);
+    let script = Script::new(&[&json!({"findings": [finding()]}).to_string()]);
+    let critique = run(&script, &harness, &trajectories, LlmOptions::default());
+    assert_eq!(critique.records.len(), 2, "{critique:?}");
+    assert_eq!(critique.records[0].rule, "llm/boats");
+    assert_eq!(critique.cost.calls, 1);
+    assert_eq!(critique.cost.usage.prompt_tokens, 100);
+    assert_eq!(
+        critique.risks["llm/boats"],
+        BTreeSet::from([TaskId::new("task-3")])
+    );
+    let clusters = cluster(&critique.records, &trajectories);
+    let proposals = propose(&harness, &clusters, &[]);
+    assert_eq!(proposals.len(), 1);
+    assert_eq!(proposals[0].patch.ops, critique.records[0].diff_suggestion);
+    assert_eq!(proposals[0].predicted.fixes.len(), 2);
+}
+
+#[test]
+fn excerpts_are_shown_on_request_and_not_for_ever() {
+    let wants = r#"{"excerpts": [{"rollout": "R2", "from": 2, "to": 4}]}"#;
+    let found = json!({"findings": [finding()]}).to_string();
+    let (critique, script) = ask(&[wants, &found]);
+    assert_eq!(critique.records.len(), 2);
+    let asked = script.asked();
+    assert!(asked[0].contains("Boats count double."), "{}", asked[0]);
+    assert!(asked[1].contains("[step 3] call that was read from it\nprint(2 * 12)"));
+    assert!(asked[1].contains("ask for other excerpts"));
+
+    let (critique, script) = ask(&[wants, wants, wants]);
+    assert_eq!((critique.cost.calls, critique.records.len()), (3, 0));
+    assert_eq!(critique.skipped, None);
+    assert!(script.asked()[2].contains("no further excerpts"));
+}
+
+#[test]
+fn an_unusable_reply_is_asked_for_once_more_and_then_skipped() {
+    let found = json!({"findings": [finding()]}).to_string();
+    let cut = &found[..found.len() / 2];
+    let (critique, script) = ask(&[cut, &found]);
+    assert_eq!((critique.cost.calls, critique.cost.unusable), (2, 1));
+    assert_eq!(critique.records.len(), 2);
+    assert!(script.asked()[1].contains("breaks off"));
+
+    let (critique, _) = ask(&[cut, cut]);
+    assert_eq!((critique.cost.calls, critique.cost.unusable), (2, 2));
+    assert_eq!(critique.records, []);
+    assert!(critique.skipped.unwrap().contains("breaks off"));
+
+    let none = LlmOptions {
+        retries: 0,
+        ..LlmOptions::default()
+    };
+    let (harness, trajectories) = noted();
+    let script = Script::new(&["No idea."]);
+    let critique = run(&script, &harness, &trajectories, none);
+    assert!(critique.skipped.unwrap().contains("no JSON"));
+}
+
+#[test]
+fn a_server_that_fails_skips_the_critique() {
+    let script = Script::new(&[]);
+    let error = ChatError::Failed {
+        reason: "connection refused".into(),
+    };
+    script.replies.lock().unwrap().push_back(Err(error));
+    let (harness, trajectories) = noted();
+    let critique = run(&script, &harness, &trajectories, LlmOptions::default());
+    assert!(critique.skipped.unwrap().contains("connection refused"));
+}
+
+#[test]
+fn quotes_that_are_not_there_are_dropped() {
+    let mut invented = finding();
+    invented["evidence"][0]["quote"] = "print(3 * 12)".into();
+    invented["evidence"][1]["rollout"] = "R9".into();
+    let (critique, _) = ask(&[&json!({"findings": [invented]}).to_string()]);
+    assert_eq!(critique.records, []);
+    assert_eq!(critique.dropped.len(), 2, "{:?}", critique.dropped);
+    // No evidence, no risks.
+    assert!(critique.risks.is_empty());
+
+    let mut misplaced = finding();
+    misplaced["evidence"][0]["step"] = 9.into();
+    misplaced["evidence"][0]["quote"] = "Boats count double.".into();
+    misplaced["evidence"][1]["step"] = 9.into();
+    misplaced["evidence"][1]["quote"] = "answer is".into();
+    let (critique, _) = ask(&[&json!({"findings": [misplaced]}).to_string()]);
+    // The system message of these rollouts was written by hand and doesn't show the note.
+    assert_eq!(critique.records.len(), 1, "{critique:?}");
+    assert_eq!(critique.records[0].evidence.step, 5);
+    assert_eq!(critique.mended[&Mended::Step], 1);
+}
+
+#[test]
+fn suggestions_that_do_not_apply_leave_the_diagnosis() {
+    for (ops, word) in [
+        (
+            json!([{"op": "remove", "path": "memory.entries[7]"}]),
+            "entries",
+        ),
+        (json!([{"op": "remove", "path": "../../etc"}]), "etc"),
+        (
+            json!([{"op": "replace", "path": "budget.tokens", "value": 9}]),
+            "dimension",
+        ),
+        (
+            json!([{"op": "replace", "path": "prompts.system", "value": "x"}]),
+            "dimension M",
+        ),
+        (
+            json!([{"op": "replace", "path": "memory.capacity", "value": 4}]),
+            "nothing",
+        ),
+        (
+            json!([{"op": "replace", "path": "memory.capacity", "value": -4}]),
+            "capacity",
+        ),
+    ] {
+        let mut finding = finding();
+        finding["diff_suggestion"] = ops;
+        let (critique, _) = ask(&[&json!({"findings": [finding]}).to_string()]);
+        assert_eq!(critique.records.len(), 2);
+        assert!(critique.records[0].diff_suggestion.is_empty());
+        assert!(critique.dropped[0].contains(word), "{:?}", critique.dropped);
+    }
+}
+
+#[test]
+fn a_cause_in_a_foreign_dimension_is_no_finding() {
+    let mut foreign = finding();
+    foreign["harness_dim"] = "T".into();
+    let (critique, _) = ask(&[&json!({"findings": [foreign]}).to_string()]);
+    assert_eq!(critique.records, []);
+    assert!(critique.dropped[0].contains("belongs to M"));
+}
+
+#[test]
+fn contradictions_between_rules_and_model_are_kept() {
+    let prose = |seed| failed(seed).reply("It is 13.", Some(Event::NoToolCall));
+    let trajectories = vec![prose(1), prose(2)];
+    let claim = |rollout: &str, cause: &str, dim: &str| {
+        json!({"name": "x", "root_cause": cause, "harness_dim": dim, "severity": "low",
+            "evidence": [{"rollout": rollout, "step": 2, "quote": "It is 13."}]})
+    };
+    let reply = json!({"findings": [
+        claim("R1", "prompt_ambiguity", "P"),
+        claim("R2", "agent_error", "none"),
+    ]});
+    let script = Script::new(&[&reply.to_string()]);
+    let critique = run(&script, &start(), &trajectories, LlmOptions::default());
+    let [disagreement] = critique.disagreements.as_slice() else {
+        panic!("{:?}", critique.disagreements);
+    };
+    assert_eq!(disagreement.trajectory, trajectories[1].id);
+    assert_eq!(disagreement.llm, BTreeSet::from([RootCause::AgentError]));
+    assert!(disagreement.rules.contains(&RootCause::PromptAmbiguity));
+}
+
+#[test]
+fn only_the_evolve_split_is_looked_at() {
+    let (harness, mut trajectories) = noted();
+    trajectories[0].split = Split::Gate;
+    trajectories[1].split = Split::Test;
+    let script = Script::new(&[]);
+    let critique = run(&script, &harness, &trajectories, LlmOptions::default());
+    assert_eq!(critique.cost.calls, 0);
+}

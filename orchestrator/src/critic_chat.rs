@@ -1,0 +1,108 @@
+//! The critic's language model behind a server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use critic::llm::{Chat, ChatError, ChatReply, ChatRequest, reply_schema};
+use rollout::policy::{
+    ApiKey, BoxFuture, Completion, CompletionRequest, OpenAiOptions, OpenAiPolicy, Policy,
+    PolicyError,
+};
+
+use crate::config::LlmCriticConfig;
+use crate::error::RunError;
+
+/// Speaks to the server as the policy does, with the same patience. Replies are held to the schema
+/// until the server refuses that; from then on they are only asked for it.
+pub struct ServedChat {
+    config: LlmCriticConfig,
+    name: String,
+    held: OpenAiPolicy,
+    free: OpenAiPolicy,
+    takes_schema: AtomicBool,
+}
+
+impl ServedChat {
+    /// Sets up the client; nothing is sent.
+    ///
+    /// # Errors
+    /// When the key is missing, or the client can't be set up.
+    pub fn new(
+        config: &LlmCriticConfig,
+        key: fn(&str) -> Option<String>,
+    ) -> Result<Self, RunError> {
+        let api_key = match &config.api_key_env {
+            Some(name) => Some(key(name).ok_or_else(|| RunError::NoKey {
+                field: "critic.llm.api_key_env",
+                name: name.clone(),
+            })?),
+            None => None,
+        };
+        let policy = |schema| {
+            let mut options = OpenAiOptions::new(config.base_url.clone(), config.model.as_str());
+            options.api_key = api_key.clone().map(ApiKey::new);
+            options.response_schema = schema;
+            OpenAiPolicy::new(options).map_err(|source| RunError::Critic { source })
+        };
+        let held = policy(Some(reply_schema()))?;
+        Ok(Self {
+            name: held.id().to_string(),
+            held,
+            free: policy(None)?,
+            takes_schema: AtomicBool::new(true),
+            config: config.clone(),
+        })
+    }
+
+    async fn complete(&self, request: ChatRequest) -> Result<Completion, PolicyError> {
+        let request = CompletionRequest {
+            messages: request.messages,
+            tools: Vec::new(),
+            max_tokens: self.config.max_tokens,
+            context_tokens: self.config.context_tokens,
+            temperature: self.config.temperature,
+            top_p: 1.0,
+            top_k: 0,
+            stop: Vec::new(),
+            seed: request.seed,
+            prior: None,
+            deadline: None,
+            grammar: None,
+        };
+        if self.takes_schema.load(Ordering::Relaxed) {
+            match self.held.complete(request.clone()).await {
+                // Wordings of "no structured output here" are as many as servers. Whatever else is
+                // wrong with the request is wrong without the schema too, and then told.
+                Err(PolicyError::Refused { .. }) => {}
+                outcome => return outcome,
+            }
+            let outcome = self.free.complete(request).await;
+            if outcome.is_ok() {
+                self.takes_schema.store(false, Ordering::Relaxed);
+            }
+            return outcome;
+        }
+        self.free.complete(request).await
+    }
+}
+
+impl Chat for ServedChat {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: ChatRequest) -> BoxFuture<'_, Result<ChatReply, ChatError>> {
+        Box::pin(async move {
+            match self.complete(request).await {
+                Ok(completion) => Ok(ChatReply {
+                    is_cut: completion.finish.is_cut(),
+                    text: completion.text,
+                    usage: completion.usage,
+                }),
+                Err(PolicyError::ContextOverflow { reason }) => Err(ChatError::TooLong { reason }),
+                Err(error) => Err(ChatError::Failed {
+                    reason: error.to_string(),
+                }),
+            }
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! Cheap checks of proposals, before any of them is measured.
+//!
+//! In this order: the leak guard; whether the patch applies and the result is a harness; the limits of
+//! growth; whether the programs that it shows run and print what it says they print; and two rollouts
+//! of problems that the critic has seen, which only have to be possible. A proposal that fails one is
+//! remembered like one that the gate turned down.
+
+use std::sync::Arc;
+
+use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
+use harness::{Example, Harness, Hook, Tool, ToolState};
+use rollout::policy::Policy;
+use rollout::task::Task;
+use rollout::trajectory::{ExitReason, Trajectory};
+use sandbox::{Exit, SandboxPolicy};
+use serde_json::Value;
+
+use crate::error::RunError;
+use crate::harness_loop::Head;
+use crate::observer::Notice;
+use crate::report::RefusedRow;
+use crate::rollouts::{Arm, Trial};
+use crate::workshop::Workshop;
+
+/// Rollouts that a candidate has to be able to make.
+const SMOKE_ROLLOUTS: usize = 2;
+
+/// A proposal that passed, with the harness it makes.
+pub(crate) struct Screened {
+    pub(crate) proposal: Proposal,
+    pub(crate) harness: Arc<Harness>,
+}
+
+/// What proposals are checked against.
+pub(crate) struct Diagnosed<'a> {
+    /// The harness that was diagnosed.
+    pub(crate) head: &'a Head,
+    /// The weights.
+    pub(crate) policy: &'a Arc<dyn Policy>,
+    /// The problems, with their seeds.
+    pub(crate) trials: &'a [Trial],
+    /// What became of each.
+    pub(crate) trajectories: &'a [Trajectory],
+}
+
+impl Workshop {
+    /// The first `count` proposals that pass, and those that were turned down on the way.
+    ///
+    /// # Errors
+    /// When the run is to stop, the sandbox fails, or the store does.
+    pub(crate) async fn screen(
+        &self,
+        diagnosed: &Diagnosed<'_>,
+        proposals: Vec<Proposal>,
+        count: usize,
+        tried: &mut Vec<TriedPatch>,
+    ) -> Result<(Vec<Screened>, Vec<RefusedRow>), RunError> {
+        let held_out = self.splits.gate.iter().chain(&self.splits.test);
+        let held_out: Vec<String> = held_out.flat_map(Task::telling_texts).collect();
+        let guard = LeakGuard::new(held_out.iter().map(String::as_str));
+        let (mut passed, mut refused) = (Vec::new(), Vec::new());
+        for mut proposal in proposals {
+            if passed.len() == count {
+                break;
+            }
+            match self.check(diagnosed, &guard, &proposal).await? {
+                Ok(harness) => {
+                    let before = &diagnosed.head.harness;
+                    let risks = at_risk(before, &harness, diagnosed.trajectories);
+                    proposal.predicted.at_risk.extend(risks);
+                    passed.push(Screened {
+                        proposal,
+                        harness: Arc::new(harness),
+                    });
+                }
+                Err(reason) => {
+                    let patch = &proposal.patch;
+                    self.notice(Notice::Warning(format!(
+                        "patch refused unmeasured: {} {} ({reason})",
+                        patch.dimension, patch.summary
+                    )));
+                    refused.push(RefusedRow {
+                        dimension: patch.dimension.to_string(),
+                        summary: patch.summary.clone(),
+                        reason,
+                    });
+                    tried.push(TriedPatch {
+                        patch: proposal.patch,
+                        policy: diagnosed.policy.id().clone(),
+                        is_accepted: false,
+                    });
+                }
+            }
+        }
+        Ok((passed, refused))
+    }
+
+    /// The patched harness, or why the proposal is turned down.
+    async fn check(
+        &self,
+        diagnosed: &Diagnosed<'_>,
+        guard: &LeakGuard,
+        proposal: &Proposal,
+    ) -> Result<Result<Harness, String>, RunError> {
+        let before = &diagnosed.head.harness;
+        if let Err(leak) = guard.check(&proposal.patch) {
+            return Ok(Err(leak.to_string()));
+        }
+        let after = match proposal.patch.apply(before) {
+            Ok(after) => after,
+            Err(error) => return Ok(Err(format!("it does not apply: {error}"))),
+        };
+        if let Err(too_large) = self.loaded.config.critic.growth.check(before, &after) {
+            return Ok(Err(too_large.to_string()));
+        }
+        if let Some(reason) = self.try_programs(before, &after).await? {
+            return Ok(Err(reason));
+        }
+        let harness = Arc::new(after);
+        let reason = self.try_rollouts(diagnosed, &harness).await?;
+        Ok(match reason {
+            Some(reason) => Err(reason),
+            None => Ok(Arc::unwrap_or_clone(harness)),
+        })
+    }
+
+    /// Runs the programs that are new in `after`; what is wrong with them.
+    async fn try_programs(
+        &self,
+        before: &Harness,
+        after: &Harness,
+    ) -> Result<Option<String>, RunError> {
+        let known = &before.prompts.examples;
+        let new = after.prompts.examples.iter();
+        for example in new.filter(|example| !known.contains(example)) {
+            if let Some(reason) = self.try_example(after, example).await? {
+                return Ok(Some(format!("example {}: {reason}", example.title)));
+            }
+        }
+        let known: Vec<&str> = texts(before).collect();
+        let limits = SandboxPolicy::default();
+        for text in texts(after).filter(|text| !known.contains(text)) {
+            for program in python_blocks(text) {
+                // Parsed, not run: a block of a text may be a part of a program.
+                let source = Value::from(program);
+                let parsing = format!("import ast\nast.parse({source})\n");
+                let run = self.run_program(&parsing, &limits).await?;
+                if let Some(error) = run.error {
+                    return Ok(Some(format!("a code block isn't Python: {error}")));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn try_example(
+        &self,
+        harness: &Harness,
+        example: &Example,
+    ) -> Result<Option<String>, RunError> {
+        let hooks = &harness.middleware.hooks.pre_tool_call;
+        let prints = hooks
+            .iter()
+            .any(|hook| matches!(hook, Hook::AutoPrintLastExpression {}));
+        let mut earlier = String::new();
+        for step in &example.steps {
+            let tool = harness.tools.get(step.tool.as_str());
+            let Some((tool, code)) = tool.and_then(|tool| {
+                let code = step.arguments.get(tool.code_argument()?)?;
+                Some((tool, code))
+            }) else {
+                continue;
+            };
+            let source = format!("{earlier}{code}\n");
+            let run = self.run_program(&source, &limits(tool)).await?;
+            if let Some(error) = run.error {
+                return Ok(Some(format!("its program fails: {error}")));
+            }
+            // With what earlier steps printed in front of it, where they share an interpreter.
+            let (said, printed) = (step.result.trim(), run.stdout.trim());
+            let is_shown = printed == said || !earlier.is_empty() && printed.ends_with(said);
+            let is_missing = prints && printed.is_empty();
+            if !is_shown && !is_missing {
+                return Ok(Some(format!(
+                    "its program prints {printed:?}, and the example says {said:?}"
+                )));
+            }
+            if tool.state == ToolState::Stateful {
+                earlier = source;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn run_program(
+        &self,
+        source: &str,
+        limits: &SandboxPolicy,
+    ) -> Result<ProgramRun, RunError> {
+        let execution = self
+            .tools
+            .run_python(source, limits)
+            .await
+            .map_err(|fault| RunError::Infrastructure {
+                reason: fault.to_string(),
+            })?;
+        let last_line = execution.stderr.lines().rev().map(str::trim);
+        let last_line = last_line.into_iter().find(|line| !line.is_empty());
+        let error = match &execution.exit {
+            Exit::Code(0) => None,
+            Exit::Code(code) => Some(last_line.map_or(format!("exit code {code}"), str::to_owned)),
+            other => Some(format!("{other:?}")),
+        };
+        Ok(ProgramRun {
+            stdout: execution.stdout,
+            error,
+        })
+    }
+
+    /// Rolls out a few of the diagnosed problems; why that isn't possible.
+    async fn try_rollouts(
+        &self,
+        diagnosed: &Diagnosed<'_>,
+        harness: &Arc<Harness>,
+    ) -> Result<Option<String>, RunError> {
+        let arm = |harness: &Arc<Harness>| Arm {
+            policy: Arc::clone(diagnosed.policy),
+            harness: Arc::clone(harness),
+        };
+        let (candidate, incumbent) = (arm(harness), arm(&diagnosed.head.harness));
+        let failed = diagnosed.trials.iter().zip(diagnosed.trajectories);
+        let failed = failed.filter(|(_, trajectory)| !trajectory.verdict.correct);
+        let mut tried = 0;
+        let mut unread = 0;
+        for (trial, before) in failed.take(SMOKE_ROLLOUTS) {
+            let after = self.try_rollout(&candidate, trial).await?;
+            tried += 1;
+            match &after.exit {
+                ExitReason::Infrastructure { reason, .. } => {
+                    // If the incumbent fails as well now, it is the surroundings, which the gate
+                    // will meet and report.
+                    let now = self.try_rollout_afresh(&incumbent, trial).await;
+                    let is_its_own = !now.exit.is_infrastructure();
+                    return Ok(is_its_own.then(|| format!("it can't be rolled out: {reason}")));
+                }
+                ExitReason::ContextLimit if after.model_calls.is_empty() => {
+                    unread += usize::from(!before.model_calls.is_empty());
+                }
+                _ => {}
+            }
+        }
+        let is_too_long = tried > 0 && unread == tried;
+        Ok(is_too_long.then(|| "its prompts leave no room for a problem".to_owned()))
+    }
+}
+
+/// What a program came to.
+struct ProgramRun {
+    stdout: String,
+    /// Its error in one line, if it failed.
+    error: Option<String>,
+}
+
+fn limits(tool: &Tool) -> SandboxPolicy {
+    let wall = std::time::Duration::from_millis(tool.limits.timeout_ms);
+    let usual = SandboxPolicy::default();
+    SandboxPolicy {
+        wall: wall.max(usual.wall),
+        cpu: wall.max(usual.cpu),
+        memory_mib: tool.limits.memory_mib.max(usual.memory_mib),
+        ..usual
+    }
+}
+
+/// Texts of a harness that may hold code.
+fn texts(harness: &Harness) -> impl Iterator<Item = &str> {
+    let prompts = &harness.prompts;
+    [&prompts.system, &prompts.final_answer]
+        .into_iter()
+        .chain(harness.skills.values().map(|skill| &skill.body))
+        .chain(&harness.memory.entries)
+        .map(String::as_str)
+}
+
+/// Blocks of Python in fences.
+fn python_blocks(text: &str) -> Vec<&str> {
+    let parts: Vec<&str> = text.split("```").collect();
+    // Every second part is inside of a fence; one that isn't closed is no block.
+    let inside = parts.iter().skip(1).step_by(2);
+    let closed = parts.len().saturating_sub(1) / 2;
+    inside
+        .take(closed)
+        .filter_map(|part| {
+            let (word, code) = part.split_once('\n')?;
+            matches!(word.trim(), "python" | "py").then_some(code)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_python_are_found_in_texts() {
+        let text =
+            "Like so:\n```python\nprint(1)\n```\nor\n```\nx\n```\n```py\ny\n```\n```python\nopen";
+        assert_eq!(python_blocks(text), ["print(1)\n", "y\n"]);
+        assert!(python_blocks("no code").is_empty());
+    }
+}

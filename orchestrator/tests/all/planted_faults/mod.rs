@@ -1,0 +1,399 @@
+//! The fault-injection suite: working harnesses, each with one fault planted in one dimension.
+//!
+//! The rules critic has to name the planted root cause and dimension, as its heaviest cluster; and
+//! the loop of a run (critic, candidates, gate) has to bring the harness back to the level of the
+//! working one on problems that neither has seen. Rollouts are real but for the model: the agent
+//! loop, the sandbox and the gate are those of a run, and the model is [`model::Reader`], which
+//! plays by rules that it follows for every harness alike.
+//!
+//!     cargo test --package coharness --test all faults -- --nocapture
+//!
+//! prints the table.
+
+mod model;
+mod planted;
+mod problems;
+mod real;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use coharness::config::{Config, Loaded};
+use coharness::gate::martingale::Discoveries;
+use coharness::harness_loop::{Head, History};
+use coharness::observer::{Notice, Observer};
+use coharness::rollouts::Trial;
+use coharness::run::registry_path;
+use coharness::splits::Splits;
+use coharness::stop::Stop;
+use coharness::store::Store;
+use coharness::workshop::{Environment, Parts, Workshop};
+use critic::{Cluster, Critic, RulesCritic, cluster};
+use harness::Harness;
+use registry::{Provenance, Registry};
+use rollout::{Policy, Split, Task, Trajectory};
+use sandbox::{HelperCommand, Sandbox, SandboxOptions};
+
+use crate::Place;
+use model::Reader;
+use planted::{Fault, faults};
+use problems::problems;
+use tools::Remembering;
+
+/// Problems of the three splits.
+const SIZES: [usize; 3] = [24, 40, 24];
+/// A fault that costs less than this share of the problems is none.
+const LEAST_DAMAGE: f64 = 0.3;
+/// What a working harness solves at least: the model misreads one problem in ten, of two dozen.
+const WORKS: f64 = 0.75;
+
+const CONFIG: &str = "\
+run: {name: fault}
+model: {path: none}
+policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
+tasks:
+  path: none
+  verifier: integer
+  splits: {evolve: 24, gate: 40, test: 24}
+harness: naive
+budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
+gate: {mode: sequential, tasks: 30}
+harness_loop: {iterations: 5, diagnose_tasks: 24, candidates: 4}
+model_loop: {is_enabled: false}
+";
+
+/// What became of a fault.
+struct Outcome {
+    fault: Fault,
+    /// Shares of the test problems that are solved.
+    working: f64,
+    broken: f64,
+    repaired: f64,
+    /// The heaviest cluster.
+    heaviest: Option<Cluster>,
+    /// The patches that were accepted.
+    patches: Vec<String>,
+}
+
+impl Outcome {
+    fn is_named(&self) -> bool {
+        self.heaviest
+            .as_ref()
+            .is_some_and(|cluster| cluster.root_cause == self.fault.cause)
+    }
+
+    fn is_repaired(&self) -> bool {
+        self.repaired >= self.working
+    }
+
+    fn row(&self) -> String {
+        let mark = |is_so: bool| if is_so { ' ' } else { '!' };
+        let named = self
+            .heaviest
+            .as_ref()
+            .map_or("nothing", |cluster| &cluster.rule);
+        let percent = |share: f64| format!("{:3.0}%", 100.0 * share);
+        format!(
+            "{:<3} {:<37} {:<46} {}{:<34} {} {} {}{}  {}",
+            self.fault.cause.harness_dim().to_string(),
+            self.fault.name,
+            self.fault.shows,
+            mark(self.is_named()),
+            named,
+            percent(self.working),
+            percent(self.broken),
+            mark(self.is_repaired()),
+            percent(self.repaired),
+            self.patches.join("; "),
+        )
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_critic_names_planted_faults_and_the_loop_repairs_them() {
+    let started = Instant::now();
+    let place = Place::new();
+    let tools = Remembering::new(open_sandbox(&place).await);
+    let only = std::env::var("COHARNESS_TEST_FAULT").unwrap_or_default();
+    let mut outcomes = Vec::new();
+    for (number, fault) in faults().into_iter().enumerate() {
+        if fault.name.contains(&only) {
+            let directory = place.path().join(format!("fault-{number}"));
+            outcomes.push(examine(fault, &tools, &directory, !only.is_empty()).await);
+        }
+    }
+    let header = format!(
+        "{:<3} {:<37} {:<46}  {:<34} {:>4} {:>4}  {:>4}  accepted patches",
+        "dim", "planted fault", "seen as", "heaviest cluster", "work", "flaw", "loop"
+    );
+    let rows: Vec<String> = outcomes.iter().map(Outcome::row).collect();
+    println!("{header}\n{}", rows.join("\n"));
+    let share = |is_so: fn(&Outcome) -> bool| {
+        outcomes.iter().filter(|outcome| is_so(outcome)).count() as f64 / outcomes.len() as f64
+    };
+    let (named, repaired) = (share(Outcome::is_named), share(Outcome::is_repaired));
+    println!(
+        "{} faults: {:.0}% named, {:.0}% repaired; {} programs run, {:.1} s",
+        outcomes.len(),
+        100.0 * named,
+        100.0 * repaired,
+        tools.count(),
+        started.elapsed().as_secs_f64()
+    );
+    for outcome in &outcomes {
+        let (name, working) = (outcome.fault.name, outcome.working);
+        assert!(
+            working >= WORKS,
+            "{name}: the working harness solves {working}"
+        );
+        let damage = working - outcome.broken;
+        assert!(
+            damage >= LEAST_DAMAGE,
+            "{name}: the fault costs only {damage}"
+        );
+    }
+    if only.is_empty() {
+        assert!(outcomes.len() >= 25);
+        assert!(named >= 0.9, "the critic names {named}");
+        assert!(repaired >= 0.8, "the loop repairs {repaired}");
+    }
+}
+
+#[test]
+fn every_fault_is_confined_to_its_dimension() {
+    for fault in faults() {
+        let working = (fault.working)();
+        let mut broken = working.clone();
+        (fault.plant)(&mut broken);
+        for harness in [&working, &broken] {
+            assert_eq!(harness::validate(harness), Ok(()), "{}", fault.name);
+        }
+        let changes = harness::diff(&working, &broken);
+        assert!(!changes.is_empty(), "{}", fault.name);
+        for change in changes {
+            let dimension = harness::Dimension::of(&change.path);
+            assert_eq!(
+                dimension,
+                fault.cause.harness_dim().dimension(),
+                "{}: {change}",
+                fault.name
+            );
+        }
+    }
+}
+
+/// The sandbox of this machine, also where it doesn't hold: the programs are the test's own.
+async fn open_sandbox(place: &Place) -> Sandbox {
+    let helper = HelperCommand::new(PathBuf::from(env!("CARGO_BIN_EXE_coharness")));
+    let options = SandboxOptions {
+        allow_degraded: true,
+        ..SandboxOptions::default()
+    };
+    let scratch = place.path().join("scratch");
+    std::fs::create_dir(&scratch).expect("folder");
+    Sandbox::with_options(helper, python(), scratch, options)
+        .await
+        .expect("a sandbox")
+}
+
+/// The first `python3` on the path.
+fn python() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join("python3"));
+    found
+        .into_iter()
+        .find(|file| file.is_file())
+        .expect("python3")
+}
+
+/// Tells what happens.
+struct Aloud;
+
+impl Observer for Aloud {
+    fn notice(&self, notice: Notice) {
+        if let Notice::Line(text) | Notice::Warning(text) = notice {
+            println!("  {text}");
+        }
+    }
+}
+
+async fn examine(fault: Fault, tools: &Remembering, directory: &Path, is_aloud: bool) -> Outcome {
+    let working = Arc::new((fault.working)());
+    let mut broken = Harness::clone(&working);
+    (fault.plant)(&mut broken);
+    let scene = Scene {
+        config: CONFIG,
+        splits: splits(&fault),
+        directory,
+        is_aloud,
+    };
+    let workshop = scene.with_tools(&broken, tools).await;
+    let policy: Arc<dyn Policy> = Arc::new(Reader::new());
+    let level = Level::new(&workshop, &policy);
+    let heaviest = level.heaviest_cluster().await;
+    let (before, flawed) = (level.of(&working).await, level.of(&broken.into()).await);
+    let (end, patches) = level.repair().await;
+    Outcome {
+        working: before,
+        broken: flawed,
+        repaired: level.of(&end).await,
+        heaviest,
+        patches,
+        fault,
+    }
+}
+
+/// Problems of the fault's kinds.
+fn splits(fault: &Fault) -> Splits {
+    let mut tasks = problems(fault.kinds, SIZES.iter().sum(), 7);
+    let test = tasks.split_off(SIZES[0] + SIZES[1]);
+    let gate = tasks.split_off(SIZES[0]);
+    Splits {
+        available: SIZES.iter().sum(),
+        evolve: tasks,
+        gate,
+        test,
+        hash: String::new(),
+    }
+}
+
+/// Where a fault is planted.
+struct Scene<'a> {
+    config: &'a str,
+    splits: Splits,
+    directory: &'a Path,
+    is_aloud: bool,
+}
+
+impl Scene<'_> {
+    /// A workshop with the sandbox and, where the configuration asks for one, the model of this
+    /// machine.
+    async fn on_this_machine(self, broken: &Harness, python: PathBuf) -> Workshop {
+        let mut parts = self.parts(broken).await;
+        parts.environment.python = python;
+        Workshop::open(parts).await.expect("a workshop")
+    }
+
+    /// A workshop with tools that are given.
+    async fn with_tools(self, broken: &Harness, tools: &Remembering) -> Workshop {
+        let parts = self.parts(broken).await;
+        Workshop::with_tools(parts, Arc::new(tools.clone()), "test")
+    }
+
+    /// A run's parts, its registry at the broken harness.
+    async fn parts(self, broken: &Harness) -> Parts {
+        let directory = self.directory.to_owned();
+        std::fs::create_dir(&directory).expect("folder");
+        let config: Config = harness::yaml::from_str(self.config).expect("a configuration");
+        let registry = Registry::open_or_create(&registry_path(&directory)).expect("a registry");
+        let provenance = Provenance {
+            source: "a planted fault".into(),
+            run: None,
+            unix_seconds: 0,
+        };
+        registry.create_initial(broken, &provenance).expect("v1");
+        let observer: Arc<dyn Observer> = match self.is_aloud {
+            true => Arc::new(Aloud),
+            false => Arc::new(coharness::observer::Silent),
+        };
+        Parts {
+            loaded: Loaded {
+                config,
+                origin: "the test".into(),
+                base: None,
+            },
+            splits: self.splits,
+            store: Store::open(&directory).await.expect("a store"),
+            registry,
+            environment: Environment {
+                cache: directory.clone(),
+                python: PathBuf::new(),
+                helper: PathBuf::from(env!("CARGO_BIN_EXE_coharness")),
+                scratch: directory.clone(),
+                allow_weak_sandbox: true,
+                key: |_| None,
+            },
+            observer,
+            stop: Arc::new(Stop::new(directory.join("stop"), None)),
+            directory,
+        }
+    }
+}
+
+/// Measures and mends harnesses with one policy.
+struct Level<'a> {
+    workshop: &'a Workshop,
+    policy: &'a Arc<dyn Policy>,
+}
+
+impl<'a> Level<'a> {
+    fn new(workshop: &'a Workshop, policy: &'a Arc<dyn Policy>) -> Self {
+        Level { workshop, policy }
+    }
+
+    /// Share of the test problems that are solved under `harness`.
+    async fn of(&self, harness: &Arc<Harness>) -> f64 {
+        let trials = trials(&self.workshop.splits.test);
+        let rolled = self
+            .workshop
+            .roll("test", self.policy, harness, Split::Test, &trials)
+            .await
+            .expect("rollouts");
+        let rolled: Vec<Trajectory> = rolled.into_iter().flatten().collect();
+        assert_eq!(rolled.len(), trials.len(), "none is left out");
+        let solved = rolled.iter().filter(|t| t.verdict.correct).count();
+        solved as f64 / rolled.len() as f64
+    }
+
+    /// What the rules critic names first on the evolve problems.
+    async fn heaviest_cluster(&self) -> Option<Cluster> {
+        let head = self.workshop.head("v1").expect("the broken harness");
+        let trials = trials(&self.workshop.splits.evolve);
+        let rolled = self
+            .workshop
+            .roll("evolve", self.policy, &head.harness, Split::Evolve, &trials)
+            .await
+            .expect("rollouts");
+        let rolled: Vec<Trajectory> = rolled.into_iter().flatten().collect();
+        let diagnosis = RulesCritic.diagnose(&head.harness, &rolled);
+        let clusters = cluster(&diagnosis.records, &rolled);
+        if std::env::var_os("COHARNESS_TEST_FAULT").is_some() {
+            for cluster in &clusters {
+                println!("  {} {}", cluster.weight, cluster.summary());
+            }
+            let shown = rolled.iter().find(|t| !t.verdict.correct);
+            for step in shown.iter().flat_map(|t| &t.steps) {
+                println!("  | {:?} {:?} {:?}", step.kind, step.text, step.event);
+            }
+        }
+        clusters.into_iter().next()
+    }
+
+    /// The harness that a round's harness loop ends with, and the patches that it accepted.
+    async fn repair(&self) -> (Arc<Harness>, Vec<String>) {
+        let head: Head = self.workshop.head("v1").expect("the broken harness");
+        let mut history = History {
+            tried: Vec::new(),
+            discoveries: Discoveries::new(0.05),
+        };
+        let end = self
+            .workshop
+            .harness_loop(1, head, self.policy, &mut history)
+            .await
+            .expect("the loop");
+        let accepted = history.tried.iter().filter(|tried| tried.is_accepted);
+        let patches =
+            accepted.map(|tried| format!("{} {}", tried.patch.dimension, tried.patch.summary));
+        (end.harness, patches.collect())
+    }
+}
+
+fn trials(tasks: &[Task]) -> Vec<Trial> {
+    let trial = |(seed, task): (u64, &Task)| Trial {
+        task: task.clone(),
+        seed,
+    };
+    (0..).zip(tasks).map(trial).collect()
+}

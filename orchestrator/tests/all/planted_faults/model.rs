@@ -1,0 +1,716 @@
+//! A model that plays by rules: it reads the conversation as any model would, and nothing else.
+//!
+//! It never sees a harness, a gold answer or a fault's name: [`Policy::complete`] gives it messages.
+//! What it can and can't do is written down here once, for all faults:
+//!
+//! - It understands each kind of problem and turns it into a program, but for what has to be told:
+//!   how percentages work, that a program must print, to take problems with three numbers apart.
+//!   One problem in ten it misreads, whatever the harness says.
+//! - Of instructions that contradict each other it obeys the last one. Instructions count more than
+//!   examples, examples more than nothing.
+//! - It calls the tool if it is told to, and else calculates in its head, wrongly.
+//! - It writes a call in the form of the examples. Without any it can write a fenced block; where JSON
+//!   is described it writes a fenced block all the same, and where tags are described it forgets a
+//!   brace.
+//! - After an error or an empty result it does the same again, unless it is told what to do.
+//! - It takes the printed number from a line of its own, and gives up if there is none.
+//! - It gives the answer in the form it is told, with whatever it is told to do to the number.
+//! - It believes notes.
+//! - Four characters are a token. Above temperature 1 it talks nonsense now and then.
+
+use rollout::{
+    BoxFuture, Completion, CompletionRequest, Finish, Message, Policy, PolicyError, PolicyId, Role,
+    Usage,
+};
+use serde_json::{Map, Value, json};
+
+use super::problems::Kind;
+
+const CHARS_PER_TOKEN: usize = 4;
+/// Longest reply the model has in it.
+const LONG_TEXT: usize = 1600;
+
+/// The model.
+pub(crate) struct Reader {
+    id: PolicyId,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        Reader {
+            id: PolicyId::new("reader"),
+        }
+    }
+}
+
+impl Policy for Reader {
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        Box::pin(async move {
+            let characters: usize = request
+                .messages
+                .iter()
+                .map(|message| message.content.chars().count())
+                .sum();
+            let prompt_tokens = characters.div_ceil(CHARS_PER_TOKEN) as u64;
+            if prompt_tokens + 16 > u64::from(request.context_tokens) {
+                let reason = format!("{prompt_tokens} tokens of {}", request.context_tokens);
+                return Err(PolicyError::ContextOverflow { reason });
+            }
+            let mut text = if is_noise(&request) {
+                "Perhaps, and then again perhaps not, as numbers have it.".to_owned()
+            } else {
+                reply(&request.messages)
+            };
+            let mut finish = Finish::Stop;
+            let stops = request
+                .stop
+                .iter()
+                .filter_map(|stop| text.find(stop.as_str()));
+            if let Some(end) = stops.min() {
+                text.truncate(end);
+                finish = Finish::StopString;
+            }
+            let most = request.max_tokens as usize * CHARS_PER_TOKEN;
+            if let Some((end, _)) = text.char_indices().nth(most) {
+                text.truncate(end);
+                finish = Finish::Length;
+            }
+            let completion_tokens = text.chars().count().div_ceil(CHARS_PER_TOKEN).max(1) as u64;
+            Ok(Completion {
+                text,
+                reasoning: String::new(),
+                finish,
+                finish_reason: None,
+                prompt_ids: Vec::new(),
+                output_ids: Vec::new(),
+                logprobs: Vec::new(),
+                usage: Usage {
+                    prompt_tokens,
+                    completion_tokens,
+                    ..Usage::default()
+                },
+                tool_calls: Vec::new(),
+            })
+        })
+    }
+}
+
+/// Above temperature 1, a share of replies is nonsense.
+fn is_noise(request: &CompletionRequest) -> bool {
+    let share = (request.temperature - 1.0).max(0.0) * 2.0;
+    (request.seed >> 40) as f64 / f64::from(1 << 24) < share
+}
+
+fn reply(messages: &[Message]) -> String {
+    let system = match messages.first() {
+        Some(message) if message.role == Role::System => message.content.as_str(),
+        _ => "",
+    };
+    let last = messages
+        .last()
+        .map_or("", |message| message.content.as_str());
+    if last.starts_with("Problem:") && last.contains("Solution:") {
+        return check(system);
+    }
+    let is_problem =
+        |message: &Message| message.role == Role::User && Problem::read(&message.content).is_some();
+    let Some(at) = messages.iter().rposition(is_problem) else {
+        return "What is the question?".to_owned();
+    };
+    let start = usize::from(!system.is_empty());
+    let Some(problem) = Problem::read(&messages[at].content) else {
+        return String::new();
+    };
+    let mind = Mind {
+        system,
+        examples: &messages[start..at],
+        task: &messages[at].content,
+        later: &messages[at + 1..],
+        problem,
+    };
+    mind.reply()
+}
+
+/// The reply to a request to check a solution: whatever the prompt offers first.
+fn check(prompt: &str) -> String {
+    let words: Vec<&str> = prompt
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| matches!(*word, "RIGHT" | "WRONG"))
+        .collect();
+    format!("I have read it.\n{}", words.first().unwrap_or(&"RIGHT"))
+}
+
+/// A problem as the model understands it.
+struct Problem {
+    kind: Kind,
+    /// The operation of a plain one.
+    sign: char,
+    numbers: Vec<u128>,
+}
+
+impl Problem {
+    fn read(text: &str) -> Option<Self> {
+        let has = |part: &str| text.contains(part);
+        let (kind, sign) = if has(" percent of ") {
+            (Kind::Percent, '*')
+        } else if has("Work in two parts") {
+            (Kind::Parts, '*')
+        } else if has("Multiply ") {
+            (Kind::Long, '*')
+        } else if has("average of") {
+            (Kind::Average, '+')
+        } else if has(" dozen ") && has("How many") {
+            (Kind::Dozen, '*')
+        } else if has("can be divided by") {
+            (Kind::Search, '+')
+        } else if has("rows and") && has("cells") {
+            (Kind::Grid, '*')
+        } else if has("Count up from") {
+            (Kind::List, '+')
+        } else if has("boxes with") && has("sells") {
+            let is_plan = has("Make a plan");
+            (if is_plan { Kind::Plan } else { Kind::Steps }, '*')
+        } else if has("Make sure") && has("more.") {
+            (Kind::Sure, '+')
+        } else if has(" buys ") {
+            (Kind::Plain, '+')
+        } else if has(" gives away ") {
+            (Kind::Plain, '-')
+        } else if has(" in each of ") || has("rows with") || has("packs with") {
+            (Kind::Plain, '*')
+        } else {
+            return None;
+        };
+        let numbers: Vec<u128> = text
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        (numbers.len() >= if kind == Kind::Dozen { 1 } else { 2 }).then_some(Problem {
+            kind,
+            sign,
+            numbers,
+        })
+    }
+
+    /// One in ten is read with its first number one too high.
+    fn misread(mut self) -> Self {
+        let sum: u128 = self.numbers.iter().sum();
+        let is_misread = sum % 10 == 3 && self.kind != Kind::List;
+        if is_misread {
+            self.numbers[0] += 1;
+        }
+        self
+    }
+
+    /// What comes out in the head: near, and wrong.
+    fn guess(&self) -> u128 {
+        let all = &self.numbers;
+        let near = match (self.kind, self.sign) {
+            (Kind::Steps | Kind::Plan | Kind::Parts, _) => all[0] * all[1],
+            (Kind::Dozen, _) => all[0] * 12,
+            (Kind::Percent, _) => all[0] * all[1] / 100,
+            (_, '+') => all[0] + all[1],
+            (_, '-') => all[0].saturating_sub(all[1]),
+            _ => all[0] * all[1],
+        };
+        near + 10
+    }
+}
+
+/// Where the model is in a conversation.
+struct Mind<'a> {
+    system: &'a str,
+    examples: &'a [Message],
+    task: &'a str,
+    later: &'a [Message],
+    problem: Problem,
+}
+
+impl Mind<'_> {
+    fn reply(&self) -> String {
+        match self.later.last() {
+            None => self.first(),
+            Some(message) if message.role == Role::Tool => self.after_result(&message.content),
+            Some(message) => self.after_message(&message.content),
+        }
+    }
+
+    fn first(&self) -> String {
+        if let Some(number) = self.number_in_notes() {
+            return self.answer(number);
+        }
+        if self.problem.kind == Kind::Plan {
+            return "First I look at the boxes, and then at what is sold.".to_owned();
+        }
+        let call = if self.wants_tool() {
+            self.call()
+        } else {
+            self.answer_from_head()
+        };
+        if self.is_asked_for_length() {
+            let talk = "This is a question that deserves to be looked at from all sides. ";
+            return format!("{}\n{call}", talk.repeat(LONG_TEXT / talk.len()));
+        }
+        call
+    }
+
+    fn after_message(&self, message: &str) -> String {
+        let has_been_told = sentences(message).any(|sentence| advice(sentence) == Some(true));
+        if has_been_told {
+            return self.call();
+        }
+        let number = self.results().find_map(printed_number);
+        match number {
+            Some(number) if message.contains("mistake") => self.answer(number + 1),
+            Some(number) => self.answer(number),
+            None => self.answer_from_head(),
+        }
+    }
+
+    fn after_result(&self, result: &str) -> String {
+        let tries = self.calls();
+        if result.contains("[error]") {
+            let is_program = !result.contains("the call can't be read")
+                && !result.contains("there is no tool")
+                && !result.contains("the argument");
+            return match (is_program, tries) {
+                (true, _) if self.knows_errors() => self.written(&self.mended()),
+                (_, 0..=2) => self.call(),
+                (true, _) => "I can't get it to run.".to_owned(),
+                (false, _) => self.answer_from_head(),
+            };
+        }
+        if result.contains("Use that result") {
+            let number = self.results().find_map(printed_number);
+            return match number {
+                Some(number) => self.answer(number),
+                None => self.answer_from_head(),
+            };
+        }
+        if result.trim_start().starts_with("[no output]") || result.contains("printed nothing") {
+            return match tries {
+                0 | 1 => self.call(),
+                _ => self.answer_from_head(),
+            };
+        }
+        let Some(number) = printed_number(result) else {
+            return "I can't tell from this output.".to_owned();
+        };
+        match self.problem.kind {
+            Kind::Parts if tries == 1 => self.call(),
+            Kind::Sure if tries <= 3 => self.call(),
+            _ => self.answer(number),
+        }
+    }
+
+    /// Tool results, the latest first.
+    fn results(&self) -> impl Iterator<Item = &str> {
+        let results = self.later.iter().rev();
+        results
+            .filter(|message| message.role == Role::Tool)
+            .map(|message| message.content.as_str())
+    }
+
+    /// How many calls or tries at one there were.
+    fn calls(&self) -> usize {
+        let results = self.later.iter();
+        results.filter(|message| message.role == Role::Tool).count()
+    }
+
+    /// Everything the model was told, in order: system message, problem, what hooks sent.
+    fn told(&self) -> impl Iterator<Item = &str> {
+        let later = self.later.iter();
+        let later = later.filter(|message| message.role != Role::Assistant);
+        [self.system, self.task]
+            .into_iter()
+            .chain(later.map(|message| message.content.as_str()))
+    }
+
+    fn sentences(&self) -> impl Iterator<Item = &str> {
+        self.told().flat_map(sentences)
+    }
+
+    fn is_told(&self, texts: &[&str]) -> bool {
+        self.told()
+            .any(|told| texts.iter().any(|text| told.contains(text)))
+    }
+
+    /// What an example's assistant wrote.
+    fn shown(&self) -> impl Iterator<Item = &str> {
+        let examples = self.examples.iter();
+        examples
+            .filter(|message| message.role == Role::Assistant)
+            .map(|message| message.content.as_str())
+    }
+
+    /// A note that claims to know the answer.
+    fn number_in_notes(&self) -> Option<u128> {
+        let notes = self.system.lines().filter(|line| line.starts_with("- "));
+        notes
+            .filter(|note| note.contains("answer") && note.contains(" is "))
+            .find_map(|note| {
+                let words = note.split(|c: char| !c.is_ascii_digit());
+                words.rev().find_map(|word| word.parse().ok())
+            })
+    }
+
+    fn wants_tool(&self) -> bool {
+        let can_call = self.system.contains("To call ");
+        let told = self.sentences().filter_map(advice).last();
+        let is_shown = self.shown().any(is_call);
+        can_call && told.unwrap_or(is_shown)
+    }
+
+    fn is_asked_for_length(&self) -> bool {
+        self.sentences()
+            .any(|sentence| sentence.contains("at least") && sentence.contains("words"))
+    }
+
+    fn knows_errors(&self) -> bool {
+        self.is_told(&[
+            "last line of the error",
+            "last line of an error",
+            "simpler program",
+        ])
+    }
+
+    fn prints(&self) -> bool {
+        let told = self.is_told(&[
+            "print(",
+            "rint the ",
+            "rints the ",
+            "rint its ",
+            "rints its ",
+        ]);
+        told || self.shown().any(|text| text.contains("print("))
+    }
+
+    fn takes_apart(&self) -> bool {
+        let told = self.is_told(&["its own line", "very number of the question"]);
+        let is_shown = self.examples.iter().any(|message| {
+            message.role == Role::User
+                && message
+                    .content
+                    .split(|c: char| !c.is_ascii_digit())
+                    .filter(|word| !word.is_empty())
+                    .count()
+                    >= 3
+        });
+        told || is_shown
+    }
+
+    fn call(&self) -> String {
+        self.written(&self.program())
+    }
+
+    fn program(&self) -> String {
+        let problem = Problem {
+            numbers: self.problem.numbers.clone(),
+            ..self.problem
+        }
+        .misread();
+        let n = &problem.numbers;
+        let value = match problem.kind {
+            Kind::Plain | Kind::Sure => format!("{} {} {}", n[0], problem.sign, n[1]),
+            Kind::Long => format!("{} * {}", n[0], n[1]),
+            Kind::Steps | Kind::Plan if self.takes_apart() => {
+                return format!(
+                    "first = {} * {}\n{}",
+                    n[0],
+                    n[1],
+                    self.shown_value(&format!("first - {}", n[2]))
+                );
+            }
+            Kind::Steps | Kind::Plan => format!("{} * {}", n[0], n[1]),
+            Kind::Percent if self.is_told(&["/ 100"]) => format!("{} * {} / 100", n[1], n[0]),
+            Kind::Percent => format!("{} * {}", n[0], n[1]),
+            Kind::Dozen => format!("{} * {}", n[0], self.dozen()),
+            Kind::Average if self.is_told(&["sum(values) / len(values)"]) => self.average(n),
+            Kind::Average => format!("mean({n:?})"),
+            Kind::Parts if self.calls() == 0 => {
+                return format!("part = {} * {}\n{}", n[0], n[1], self.shown_value("part"));
+            }
+            Kind::Parts => format!("part - {}", n[2]),
+            Kind::Search => format!(
+                "sum(1 for n in range({}, {} + 1) if n % {} == 0 and n % {} != 0)",
+                n[0], n[1], n[2], n[3]
+            ),
+            Kind::Grid => {
+                return format!(
+                    "cells = [0] * ({} * {})\n{}",
+                    n[0],
+                    n[1],
+                    self.shown_value("len(cells)")
+                );
+            }
+            Kind::List => {
+                let range = format!("range({}, {} + 1, {})", n[0], n[1], n[2]);
+                return format!(
+                    "for n in {range}:\n    print(n)\n{}",
+                    self.shown_value(&format!("len({range})"))
+                );
+            }
+        };
+        format!("{}{}", self.imports(), self.shown_value(&value))
+    }
+
+    /// The program after an error that the model knows how to read.
+    fn mended(&self) -> String {
+        let n = &self.problem.numbers;
+        match self.problem.kind {
+            Kind::Average => self.shown_value(&self.average(n)),
+            Kind::Parts => self.shown_value(&format!("{} * {} - {}", n[0], n[1], n[2])),
+            _ => self.program(),
+        }
+    }
+
+    fn average(&self, numbers: &[u128]) -> String {
+        format!("sum({numbers:?}) // {}", numbers.len())
+    }
+
+    fn dozen(&self) -> u128 {
+        let told = self.sentences().filter_map(|sentence| {
+            let (_, rest) = sentence.split_once("dozen is ")?;
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        });
+        told.last().unwrap_or(12)
+    }
+
+    /// A module that the model is told to use.
+    fn imports(&self) -> String {
+        let told = self.sentences().find_map(|sentence| {
+            let (_, rest) = sentence.split_once("with the module ")?;
+            rest.split(|c: char| !c.is_alphanumeric()).next()
+        });
+        told.map_or_else(String::new, |module| format!("import {module}\n"))
+    }
+
+    fn shown_value(&self, value: &str) -> String {
+        if self.prints() {
+            format!("print({value})")
+        } else {
+            format!("result = {value}\nresult")
+        }
+    }
+
+    /// The program as a call, in the form that examples show or else the system message describes.
+    fn written(&self, program: &str) -> String {
+        let fence = format!("```python\n{program}\n```");
+        let shown = self.shown().find(|text| is_call(text));
+        let text = shown.unwrap_or(self.system);
+        let is_tag = text.contains("<tool_call>");
+        if !is_tag && (shown.is_none() || text.contains("```")) {
+            return fence;
+        }
+        let call = json!({"name": self.tool_name(), "arguments": self.arguments(program)});
+        let mut call = call.to_string();
+        if shown.is_none() {
+            call.pop();
+        }
+        if is_tag {
+            format!("<tool_call>\n{call}\n</tool_call>")
+        } else {
+            call
+        }
+    }
+
+    /// The name that the last text about it gives the tool.
+    fn tool_name(&self) -> String {
+        let told = self.sentences().filter_map(|sentence| {
+            let before = ["is called ", "called it ", "Call "];
+            let (_, rest) = before.iter().find_map(|words| sentence.split_once(words))?;
+            let name = rest.split(|c: char| !c.is_alphanumeric()).next()?;
+            (!matches!(name, "it" | "the" | "" | "one")).then(|| name.to_owned())
+        });
+        told.last()
+            .or_else(|| Some(self.schema()?.get("name")?.as_str()?.to_owned()))
+            .unwrap_or_else(|| "python".to_owned())
+    }
+
+    /// The first tool as the system message describes it.
+    fn schema(&self) -> Option<Value> {
+        let mut lines = self.system.lines();
+        lines.find_map(|line| {
+            let value: Value = serde_json::from_str(line).ok()?;
+            value.get("parameters").is_some().then_some(value)
+        })
+    }
+
+    /// A value for every parameter that the tool requires: the program for the first text, and for
+    /// others what the description gives as an example, or else something of the type.
+    fn arguments(&self, program: &str) -> Map<String, Value> {
+        let plain = || Map::from_iter([("code".to_owned(), Value::from(program))]);
+        let Some(schema) = self.schema() else {
+            return plain();
+        };
+        let parameters = &schema["parameters"];
+        let required = parameters["required"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let mut arguments = Map::new();
+        let mut has_program = false;
+        for name in required.iter().filter_map(Value::as_str) {
+            let property = &parameters["properties"][name];
+            let kind = property["type"].as_str().unwrap_or("string");
+            let description = property["description"].as_str().unwrap_or_default();
+            let value = if kind == "string" && !has_program {
+                has_program = true;
+                Value::from(program)
+            } else if let Some((_, example)) = description.split_once("such as ") {
+                let example = example.trim_end_matches('.');
+                serde_json::from_str(example).unwrap_or_else(|_| Value::from(example))
+            } else {
+                match kind {
+                    "integer" | "number" => json!(1),
+                    "boolean" => json!(true),
+                    _ => json!("text"),
+                }
+            };
+            arguments.insert(name.to_owned(), value);
+        }
+        arguments
+    }
+
+    fn answer_from_head(&self) -> String {
+        let guess = self.problem.guess();
+        format!(
+            "I work it out. It comes to {guess}.\n{}",
+            self.answer(guess)
+        )
+    }
+
+    /// The final reply with a number, as the model is told to give it.
+    fn answer(&self, number: u128) -> String {
+        let number = self.altered(number);
+        let forms = self.sentences().filter_map(|sentence| {
+            if sentence.contains("boxed") {
+                Some(Form::Boxed)
+            } else if sentence.contains("in words") {
+                Some(Form::Words)
+            } else {
+                None
+            }
+        });
+        let shown = || {
+            let text = self.shown().find(|text| text.contains("\\boxed{"))?;
+            let (_, rest) = text.split_once("\\boxed{")?;
+            let (content, _) = rest.split_once('}')?;
+            Some(match content.contains('=') {
+                true => Form::Equation,
+                false => Form::Boxed,
+            })
+        };
+        match forms.last().or_else(shown) {
+            Some(Form::Boxed) => format!("The answer is \\boxed{{{number}}}."),
+            Some(Form::Equation) => {
+                let numbers: Vec<String> =
+                    self.problem.numbers.iter().map(u128::to_string).collect();
+                let sum = numbers.join(&format!(" {} ", self.problem.sign));
+                format!("The answer is \\boxed{{{sum} = {number}}}.")
+            }
+            Some(Form::Words) => {
+                let digits = number.to_string();
+                let words: Vec<&str> = digits.bytes().map(digit_word).collect();
+                format!("The answer is {}.", words.join(" "))
+            }
+            None => "So that is settled.".to_owned(),
+        }
+    }
+
+    /// The number after what the model is told to do to it.
+    fn altered(&self, number: u128) -> u128 {
+        let mut number = number;
+        for sentence in self.sentences() {
+            let speaks = ["answer", "result", "amount", "number"]
+                .iter()
+                .any(|word| sentence.contains(word));
+            if speaks && sentence.contains("nearest ten") {
+                number = (number + 5) / 10 * 10;
+            } else if speaks && sentence.contains("dd 1 to") {
+                number += 1;
+            }
+        }
+        number
+    }
+}
+
+enum Form {
+    Boxed,
+    Equation,
+    Words,
+}
+
+fn digit_word(digit: u8) -> &'static str {
+    const WORDS: [&str; 10] = [
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+    ];
+    WORDS[usize::from(digit - b'0')]
+}
+
+fn is_call(text: &str) -> bool {
+    text.contains("```") || text.contains("<tool_call>") || text.contains("\"arguments\"")
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(['\n', '!', '?'])
+        .flat_map(|line| line.split(". "))
+        .map(str::trim)
+        .filter(|sentence| !sentence.is_empty())
+}
+
+/// Whether a sentence tells to call the tool, or not to.
+fn advice(sentence: &str) -> Option<bool> {
+    let lower = sentence.to_lowercase();
+    if lower.starts_with("to call") || lower.starts_with("you can use") || lower.starts_with('{') {
+        return None;
+    }
+    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
+    if has(&[
+        "never use",
+        "do not use",
+        "don't use",
+        "never call",
+        "do not call",
+        "without any tool",
+    ]) || has(&["in your head", "in the head"]) && !has(&["never in the head"])
+    {
+        return Some(false);
+    }
+    if has(&["may use", "can use"]) {
+        return None;
+    }
+    let speaks = has(&["tool", "python", "program", "use it", "calc"]);
+    let asks = has(&[
+        "always call",
+        "first call",
+        "call the",
+        "call it",
+        "call calc",
+        "use it",
+        "use the",
+        "write a short",
+        "calculated with",
+        "one short python program",
+        "again",
+    ]);
+    (speaks && asks).then_some(true)
+}
+
+/// The number on the last line that is nothing else.
+fn printed_number(result: &str) -> Option<u128> {
+    let numbers = result.lines().rev().map(str::trim);
+    numbers
+        .map(|line| line.strip_suffix(".0").unwrap_or(line))
+        .find_map(|line| line.parse().ok())
+}
