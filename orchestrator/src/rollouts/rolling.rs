@@ -46,8 +46,15 @@ pub(super) struct Rolling<'a> {
     /// By index: trial by trial, all arms of one after each other.
     found: Vec<Option<Rolled>>,
     tally: Tally,
-    /// Until when the server wants a rest.
-    rest_until: Option<Instant>,
+    /// The rest that the server wants.
+    rest: Option<Rest>,
+}
+
+/// A pause that the server asks for.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Instant,
+    is_told: bool,
 }
 
 impl<'a> Rolling<'a> {
@@ -82,7 +89,7 @@ impl<'a> Rolling<'a> {
                 .max(1) as usize,
             found: Vec::with_capacity(trials.len() * arms.len()),
             tally: Tally::default(),
-            rest_until: None,
+            rest: None,
             agents,
         };
         let mut missing: Vec<VecDeque<usize>> = vec![VecDeque::new(); policies.len()];
@@ -173,15 +180,14 @@ impl<'a> Rolling<'a> {
 
     /// What to do next, problem by problem over all arms.
     fn next(&mut self, now: Instant, is_idle: bool) -> Next {
-        if let Some(until) = self.rest_until {
-            if now < until {
-                return if is_idle {
-                    Next::At(until)
-                } else {
-                    Next::Later
-                };
+        match self.rest {
+            Some(Rest { until, .. }) if now < until && is_idle => {
+                self.tell_rest(until);
+                return Next::At(until);
             }
-            self.rest_until = None;
+            // What is in flight may end before the rest begins.
+            Some(Rest { until, .. }) if now < until => return Next::Later,
+            _ => self.rest = None,
         }
         let mut order: Vec<usize> = (0..self.lines.len()).collect();
         order.sort_by_key(|line| self.lines[*line].place());
@@ -228,7 +234,16 @@ impl<'a> Rolling<'a> {
         if let Some(seconds) = wait_s {
             let wait = Duration::from_secs(*seconds);
             line.postponed(job, wait);
-            self.rest(now + wait);
+            let until = now + wait;
+            match &mut self.rest {
+                Some(rest) => rest.until = rest.until.max(until),
+                None => {
+                    self.rest = Some(Rest {
+                        until,
+                        is_told: false,
+                    });
+                }
+            }
             return Ok(());
         }
         let fault = if *is_retryable {
@@ -257,19 +272,16 @@ impl<'a> Rolling<'a> {
         }
     }
 
-    /// Waits because the server asks for it: visibly, and only as long as nobody stops the run.
-    fn rest(&mut self, until: Instant) {
-        if self.rest_until.is_some_and(|known| known >= until) {
-            return;
-        }
-        let seconds = until
-            .saturating_duration_since(Instant::now())
-            .as_secs_f64();
-        if self.rest_until.is_none() {
+    /// Says that nothing is sent because the server asks for it, once.
+    fn tell_rest(&mut self, until: Instant) {
+        if let Some(rest) = &mut self.rest
+            && !std::mem::replace(&mut rest.is_told, true)
+        {
+            let left = until.saturating_duration_since(Instant::now());
+            let seconds = left.as_secs_f64();
             let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
             self.workshop.notice(Notice::Warning(text));
         }
-        self.rest_until = Some(until);
     }
 
     /// Stores a rollout that is over.
