@@ -19,6 +19,8 @@ use model::transformer::{Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use model::weights::{Checkpoint, TensorMap};
 use serde_json::{Map, Value, json};
+use trainer::Row;
+use trainer::conversation::Encoder;
 use trainer::full::FullModel;
 use trainer::optimizer::{AdamW, AdamWOptions};
 
@@ -61,10 +63,22 @@ fn main() -> Result<(), Failure> {
         Some("bf16") => Arithmetic::Bf16,
         Some(other) => return Err(format!("no arithmetic {other}").into()),
     };
+    let end = tokenizer.eos_id().ok_or("no end-of-turn token")?;
+    let encoder = Encoder {
+        tokenizer: &tokenizer,
+        template: &template,
+        variables: &Map::new(),
+        stop_tokens: &[end],
+    };
     let rows = std::fs::read_to_string(rows)?
         .lines()
-        .map(|line| encode(&tokenizer, &template, line))
-        .collect::<Result<Vec<_>, Failure>>()?;
+        .enumerate()
+        .map(|(index, line)| {
+            let row: Value = serde_json::from_str(line)?;
+            let messages = row["messages"].as_array().ok_or("a row without messages")?;
+            Ok(encoder.encode(&format!("row {}", index + 1), messages, None)?)
+        })
+        .collect::<Result<Vec<Row>, Failure>>()?;
     let constants = AdamWOptions {
         weight_decay: 0.0,
         ..AdamWOptions::default()
@@ -90,11 +104,11 @@ fn main() -> Result<(), Failure> {
     let (mut tokens, mut computed, mut supervised) = (Vec::new(), Vec::new(), Vec::new());
     for step in 0..steps {
         let start = Instant::now();
-        let batch: Vec<&(Vec<u32>, Vec<bool>)> = (0..batch)
+        let batch: Vec<&Row> = (0..batch)
             .map(|index| &rows[(step * batch + index) % rows.len()])
             .collect();
-        let sequences: Vec<&[u32]> = batch.iter().map(|row| row.0.as_slice()).collect();
-        let masks: Vec<Vec<bool>> = batch.iter().map(|row| row.1.clone()).collect();
+        let sequences: Vec<&[u32]> = batch.iter().map(|row| row.tokens.as_slice()).collect();
+        let masks: Vec<Vec<bool>> = batch.iter().map(|row| row.mask.clone()).collect();
         let tree = TokenTree::new(&sequences);
         let targets = Targets::new(&tree, &masks);
         losses.push(trainee.step(&tree, &targets, &mut optimizer, rate)?);
@@ -164,32 +178,6 @@ impl Trainee {
             }
         }
     }
-}
-
-/// Tokens of a conversation, and which of them count: assistant messages from the first token of
-/// their content to their end-of-turn token.
-fn encode(
-    tokenizer: &Tokenizer,
-    template: &ChatTemplate,
-    line: &str,
-) -> Result<(Vec<u32>, Vec<bool>), Failure> {
-    let row: Value = serde_json::from_str(line)?;
-    let messages = row["messages"].as_array().ok_or("a row without messages")?;
-    let render =
-        |until: usize, is_open| template.render(&messages[..until], None, is_open, &Map::new());
-    let end_of_turn = tokenizer.eos_id().and_then(|id| tokenizer.token_text(id));
-    let end_of_turn = end_of_turn.ok_or("no end-of-turn token")?;
-    let mut spans = Vec::new();
-    for (index, message) in messages.iter().enumerate() {
-        if message["role"] == "assistant" && message["train"] != false {
-            let (start, end) = (render(index, true)?.len(), render(index + 1, false)?);
-            let end = end.rfind(end_of_turn).ok_or("a turn without its end")? + end_of_turn.len();
-            spans.push(start..end);
-        }
-    }
-    let encoded = tokenizer.encode_with_ranges(&render(messages.len(), false)?)?;
-    let mask = encoded.mask(&spans);
-    Ok((encoded.ids, mask))
 }
 
 /// The largest resident memory so far, MiB, where the system tells.

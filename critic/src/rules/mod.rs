@@ -97,7 +97,9 @@ impl Rule {
 
 /// Whether the critic looks at `trajectory` at all.
 pub(crate) fn is_failure(trajectory: &Trajectory) -> bool {
-    !trajectory.verdict.correct && !trajectory.exit.is_infrastructure()
+    let verdict = &trajectory.verdict;
+    // An answer that nobody could judge shows no fault of the harness.
+    !verdict.correct && !verdict.undecided && !trajectory.exit.is_infrastructure()
 }
 
 /// The problem of a trajectory, without what the task template puts around it; `None` if the

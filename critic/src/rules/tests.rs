@@ -86,9 +86,12 @@ fn names_are_unique_and_every_rule_is_explained() {
 }
 
 #[test]
-fn solved_and_infrastructure_are_not_read() {
+fn solved_undecided_and_infrastructure_are_not_read() {
     let mut solved = prose();
     solved.verdict.correct = true;
+    let mut undecided = prose();
+    undecided.verdict.undecided = true;
+    assert!(rules().any(|rule| rule.detect(&start(), &prose()).is_some()));
     let reason = "no server".to_owned();
     let broken = prose().exit(ExitReason::Infrastructure {
         reason,
@@ -97,6 +100,7 @@ fn solved_and_infrastructure_are_not_read() {
     });
     for rule in rules() {
         assert_eq!(rule.detect(&start(), &solved), None);
+        assert_eq!(rule.detect(&start(), &undecided), None);
         assert_eq!(rule.detect(&start(), &broken), None);
     }
 }
