@@ -184,11 +184,24 @@ impl Row<'_> {
                 let mut sums = [[L::splat(0.0); 2]; HEADS];
                 for (index, block) in self.blocks.iter().enumerate() {
                     let values = self.cache.values[base(*block)..base(*block) + size].as_ptr();
-                    for slot in 0..BLOCK.min(visible - index * BLOCK) {
-                        let value = L::load(values.add(slot * padded + column));
+                    let scores = scores.add(index * BLOCK);
+                    let count = BLOCK.min(visible - index * BLOCK);
+                    // The chain is known where the code is compiled: chosen by an index, the sums
+                    // would live in memory.
+                    for slot in (0..count & !1).step_by(2) {
+                        for chain in 0..2 {
+                            let value = L::load(values.add((slot + chain) * padded + column));
+                            for (head, sum) in sums.iter_mut().enumerate() {
+                                let p = L::splat(*scores.add(head * length + slot + chain));
+                                sum[chain] = p.mul_add(value, sum[chain]);
+                            }
+                        }
+                    }
+                    if count % 2 == 1 {
+                        let value = L::load(values.add((count - 1) * padded + column));
                         for (head, sum) in sums.iter_mut().enumerate() {
-                            let p = L::splat(*scores.add(head * length + index * BLOCK + slot));
-                            sum[slot % 2] = p.mul_add(value, sum[slot % 2]);
+                            let p = L::splat(*scores.add(head * length + count - 1));
+                            sum[0] = p.mul_add(value, sum[0]);
                         }
                     }
                 }
