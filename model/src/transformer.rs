@@ -123,7 +123,7 @@ impl Transformer {
     /// When a tensor operation fails or this machine can't compute in `arithmetic`.
     pub fn with_arithmetic(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Result<Self> {
         if !arithmetic.is_available() {
-            candle_core::bail!("this machine has no tile unit for {arithmetic:?}");
+            candle_core::bail!("this machine has no instructions for {arithmetic:?}");
         }
         let Checkpoint {
             config,

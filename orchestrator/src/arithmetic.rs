@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArithmeticKind {
-    /// `bf16` where the processor has a tile unit (Intel AMX), else `f32`.
+    /// `bf16` where the processor has instructions for it (Intel AMX, AVX-512 BF16), else `f32`.
     #[default]
     Auto,
     /// f32 throughout.
     F32,
-    /// Operands as sums of two bfloat16, f32 sums; needs a tile unit.
+    /// Operands as sums of two bfloat16, f32 sums; needs what `bf16` needs, and pays on AMX only.
     SplitBf16,
-    /// Operands rounded to bfloat16, f32 sums; needs a tile unit. Weights that are trained, their
-    /// gradients and the optimizer stay f32.
+    /// Operands rounded to bfloat16, f32 sums; needs Intel AMX or AVX-512 BF16. Weights that are
+    /// trained, their gradients and the optimizer stay f32.
     Bf16,
 }
 
@@ -24,8 +24,8 @@ impl ArithmeticKind {
     /// What this machine computes in.
     ///
     /// # Errors
-    /// When it has no tile unit for what was asked.
-    pub fn resolve(self) -> Result<Arithmetic, NoTileUnit> {
+    /// When it has no instructions for what was asked.
+    pub fn resolve(self) -> Result<Arithmetic, NoBf16> {
         let wanted = match self {
             Self::Auto => return Ok(Arithmetic::fastest()),
             Self::F32 => Arithmetic::F32,
@@ -35,7 +35,7 @@ impl ArithmeticKind {
         if wanted.is_available() {
             Ok(wanted)
         } else {
-            Err(NoTileUnit)
+            Err(NoBf16)
         }
     }
 }
@@ -43,9 +43,9 @@ impl ArithmeticKind {
 /// The asked-for arithmetic is not available.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "this processor has no tile unit (Intel AMX), or the system withholds it; set model.arithmetic to auto or f32"
+    "this processor has no instructions for bfloat16 (Intel AMX or AVX-512 BF16), or the system withholds them; set model.arithmetic to auto or f32"
 )]
-pub struct NoTileUnit;
+pub struct NoBf16;
 
 #[cfg(test)]
 mod tests {

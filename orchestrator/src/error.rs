@@ -44,7 +44,7 @@ pub enum RunError {
     },
     /// The processor can't compute in what `model.arithmetic` says.
     #[error("model.arithmetic: {0}")]
-    Arithmetic(#[from] crate::arithmetic::NoTileUnit),
+    Arithmetic(#[from] crate::arithmetic::NoBf16),
     /// A known model's file is not the published one.
     #[error("{path} is damaged: its hash is not that of {name}")]
     DamagedModel {

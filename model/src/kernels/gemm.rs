@@ -1,8 +1,8 @@
 //! Matrix products against weights stored once for them: `out[m, n] = a[m, k] · w[n, k]ᵀ`.
 //!
-//! Two kernels: f32 on vector lanes, and bfloat16 on the tile unit of processors that have one.
-//! In both, a row of the result does not depend on the other rows by a single bit.
+//! Two kernels: f32 on vector lanes, and bfloat16 on processors with instructions for it. In both, a row of the result does not depend on the other rows by a single bit.
 
+use super::bf16_unit::Unit;
 use super::{lane_gemm, tile_gemm};
 
 /// What products are computed in.
@@ -11,16 +11,16 @@ pub enum Arithmetic {
     /// f32 throughout.
     F32,
     /// Operands as sums of two bfloat16 (16 significant bits), f32 sums: relative errors of some
-    /// 2⁻¹⁶ a term. Needs the tile unit.
+    /// 2⁻¹⁶ a term. Needs Intel AMX or AVX-512 BF16; on the latter slower than f32.
     SplitBf16,
-    /// Operands rounded to bfloat16 (8 significant bits), f32 sums. Needs the tile unit.
+    /// Operands rounded to bfloat16 (8 significant bits), f32 sums. Needs Intel AMX or AVX-512 BF16.
     Bf16,
 }
 
 impl Arithmetic {
     /// Whether this machine can compute in it.
     pub fn is_available(self) -> bool {
-        self == Self::F32 || tile_gemm::is_available()
+        self == Self::F32 || Unit::here().is_some()
     }
 
     /// The fastest this machine has.

@@ -2,11 +2,11 @@
 //! [`crate::ops`] and below the decoding engine.
 
 mod aligned;
+mod bf16_unit;
 pub mod gemm;
 mod lane_gemm;
 pub(crate) mod paged_attention;
 pub(crate) mod rows;
 pub(crate) mod simd;
 mod tile_gemm;
-mod tile_unit;
 pub(crate) mod tree_attention;

@@ -1,4 +1,4 @@
-//! Matrix product on the processor's tile unit (Intel AMX), in bfloat16 with f32 sums.
+//! Matrix product in bfloat16 with f32 sums, on processors with instructions for it ([`Unit`]).
 //!
 //! A float is stored as one bfloat16 (8 significant bits), or as the sum of two, `high + low`
 //! (16 bits). With two parts the product is `a_high·w_high + a_high·w_low + a_low·w_high`, wrong by
@@ -9,16 +9,11 @@
 //! inputs `[m / 32][k / 32][part][2][16 rows][32]`, weights `[n / 32][k / 32][part][2]` of sixteen
 //! pairs of k times sixteen columns. What a shape leaves over is zero.
 
-#![expect(
-    unsafe_code,
-    reason = "tile instructions have no safe form; disjoint output blocks across threads"
-)]
-
-use std::sync::LazyLock;
+#![expect(unsafe_code, reason = "raw blocks of output, disjoint across threads")]
 
 use rayon::prelude::*;
 
-use super::tile_unit::{self as unit, Product};
+use super::bf16_unit::{Product, Unit};
 
 /// Rows and columns of one block of output: two tiles each way.
 pub(super) const BLOCK: usize = 32;
@@ -31,12 +26,6 @@ const UNIT_ROWS: usize = 4;
 /// Panels of one unit of parallel work, where there are several bands of rows; with one, as in
 /// decoding, units are single panels: few large ones would leave a thread waiting.
 const UNIT_PANELS: usize = 4;
-
-/// Whether this processor has the unit and the system lets us use it.
-pub(super) fn is_available() -> bool {
-    static AVAILABLE: LazyLock<bool> = LazyLock::new(unit::request);
-    *AVAILABLE
-}
 
 /// One cache line of bfloat16 values.
 #[derive(Clone, Copy)]
@@ -308,14 +297,26 @@ unsafe impl Sync for Output {}
 /// `out[m, n] (+)= Σ input · weightᵀ` over the terms; all of one number of parts.
 ///
 /// # Panics
-/// If the terms do not fit each other or the output, or the unit is not available.
+/// If the terms do not fit each other or the output, or this machine has no unit.
 pub(super) fn sum_of_products(
+    terms: &[(&Tiles, &Tiles)],
+    out: &mut [f32],
+    shape: (usize, usize),
+    accumulate: bool,
+) {
+    let unit = Unit::here().expect("instructions for bfloat16");
+    // SAFETY: the machine has it.
+    unsafe { sum_of_products_on(unit, terms, out, shape, accumulate) };
+}
+
+/// [`sum_of_products`] on a unit that this machine has.
+unsafe fn sum_of_products_on(
+    unit: Unit,
     terms: &[(&Tiles, &Tiles)],
     out: &mut [f32],
     (m, n): (usize, usize),
     accumulate: bool,
 ) {
-    assert!(is_available(), "no tile unit");
     assert_eq!(out.len(), m * n, "output of {m} × {n}");
     let (rows, panels) = (m.div_ceil(BLOCK), n.div_ceil(BLOCK));
     for (input, weight) in terms {
@@ -338,13 +339,13 @@ pub(super) fn sum_of_products(
         // SAFETY: the unit is available; blocks of different units do not overlap and lie inside
         // the output, whose size was checked.
         unsafe {
-            unit::configure();
+            unit.begin();
             for panel in group * unit_panels..panels.min((group + 1) * unit_panels) {
                 for row in band * UNIT_ROWS..rows.min((band + 1) * UNIT_ROWS) {
-                    block(terms, target.0, (m, n), (row, panel), accumulate);
+                    block(unit, terms, target.0, (m, n), (row, panel), accumulate);
                 }
             }
-            unit::release();
+            unit.end();
         }
     };
     if groups * bands == 1 {
@@ -356,6 +357,7 @@ pub(super) fn sum_of_products(
 
 /// One block of output.
 unsafe fn block(
+    unit: Unit,
     terms: &[(&Tiles, &Tiles)],
     out: *mut f32,
     (m, n): (usize, usize),
@@ -384,20 +386,15 @@ unsafe fn block(
             input: input.lines[row * input.block_lines()..].as_ptr().cast(),
             weight: weight.lines[panel * weight.block_lines()..].as_ptr().cast(),
             depth: input.depth,
+            parts: input.parts,
             out: target,
             stride: stride * size_of::<f32>(),
             is_fresh: index == 0 && !accumulate,
-            is_low: height <= 16,
+            height,
         };
         // SAFETY: both operands have `depth` times `parts` pairs of tiles from there on, and the
         // target 32 rows of 32 floats.
-        unsafe {
-            if input.parts == 1 {
-                product.run_one_part();
-            } else {
-                product.run_two_parts();
-            }
-        }
+        unsafe { unit.run(&product) };
     }
     if !is_whole {
         for y in 0..height {
@@ -405,6 +402,51 @@ unsafe fn block(
             // touches.
             let to = unsafe { std::slice::from_raw_parts_mut(corner.add(y * n), width) };
             to.copy_from_slice(&edge[y * BLOCK..y * BLOCK + width]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_agrees_with_the_plain_product() {
+        // Inputs of few bits are exact in bfloat16, and so are their sums in f32.
+        let value = |i: usize| (i * 7919 % 31) as f32 / 8.0 - 1.5;
+        for unit in Unit::all_here() {
+            for (m, n, k) in [
+                (1, 40, 33),
+                (12, 32, 64),
+                (13, 70, 31),
+                (29, 33, 96),
+                (70, 65, 130),
+            ] {
+                for parts in [1, 2] {
+                    let a: Vec<f32> = (0..m * k).map(value).collect();
+                    let inputs = Tiles::inputs(&a, m, k, parts);
+                    let weights = Tiles::weights(n, k, parts, |row, out| {
+                        for (column, out) in out.iter_mut().enumerate() {
+                            *out = value(3 * row + column);
+                        }
+                    });
+                    let mut out = vec![2.0; m * n];
+                    // SAFETY: the unit is one of those here.
+                    unsafe {
+                        let terms = [(&inputs, &weights)];
+                        sum_of_products_on(unit, &terms, &mut out, (m, n), true);
+                    }
+                    for (at, found) in out.iter().enumerate() {
+                        let (row, column) = (at / n, at % n);
+                        let terms = (0..k).map(|i| value(row * k + i) * value(3 * column + i));
+                        assert_eq!(
+                            *found,
+                            2.0 + terms.sum::<f32>(),
+                            "{unit:?} {m} {n} {k} {at}"
+                        );
+                    }
+                }
+            }
         }
     }
 }

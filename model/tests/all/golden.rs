@@ -83,7 +83,10 @@ fn precise() -> Vec<Arithmetic> {
     if Arithmetic::SplitBf16.is_available() {
         return vec![Arithmetic::F32, Arithmetic::SplitBf16];
     }
-    println!("skipped: {:?} needs a tile unit", Arithmetic::SplitBf16);
+    println!(
+        "skipped: {:?} needs instructions for bfloat16",
+        Arithmetic::SplitBf16
+    );
     vec![Arithmetic::F32]
 }
 

@@ -2,36 +2,20 @@
 //!
 //! Only Linux on x86-64 has them here; elsewhere [`request`] says no and nothing else is called.
 
-#![expect(unsafe_code, reason = "tile instructions have no safe form")]
-
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 pub(super) use absent::{configure, release, request};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(super) use amx::{configure, release, request};
-
-/// One block of output and its operands.
-pub(super) struct Product {
-    pub(super) input: *const u8,
-    pub(super) weight: *const u8,
-    pub(super) depth: usize,
-    pub(super) out: *mut f32,
-    /// Bytes between rows of the output.
-    pub(super) stride: usize,
-    /// Whether sums start at zero rather than at what the output holds.
-    pub(super) is_fresh: bool,
-    /// Whether only the first sixteen rows hold anything.
-    pub(super) is_low: bool,
-}
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx {
     use std::arch::asm;
     use std::arch::x86_64::__cpuid_count;
 
-    use super::Product;
+    use super::super::Product;
 
     /// Ask the system for the tile registers (Linux hands them out on request only).
-    pub(in crate::kernels) fn request() -> bool {
+    pub(in super::super) fn request() -> bool {
         const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
         const XFEATURE_XTILEDATA: libc::c_ulong = 18;
         let leaf = __cpuid_count(7, 0);
@@ -69,7 +53,7 @@ mod amx {
     ///
     /// # Safety
     /// [`request`] said yes.
-    pub(in crate::kernels) unsafe fn configure() {
+    pub(in super::super) unsafe fn configure() {
         // SAFETY: the compiler itself never uses tiles, so their set-up is ours.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly)) };
     }
@@ -78,7 +62,7 @@ mod amx {
     ///
     /// # Safety
     /// [`request`] said yes.
-    pub(in crate::kernels) unsafe fn release() {
+    pub(in super::super) unsafe fn release() {
         // SAFETY: no tile holds anything that is still needed.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
@@ -131,12 +115,31 @@ mod amx {
     }
 
     impl Product {
+        /// # Safety
+        /// The tiles are configured, and operands and output are as large as
+        /// [`super::super::Unit::run`] asks.
+        pub(in super::super) unsafe fn run_on_tiles(&self) {
+            // SAFETY: the caller's.
+            unsafe {
+                if self.parts == 1 {
+                    self.run_one_part();
+                } else {
+                    self.run_two_parts();
+                }
+            }
+        }
+
+        /// Whether the lower tiles hold nothing.
+        fn is_low(&self) -> bool {
+            self.height <= 16
+        }
+
         /// Bfloat16 operands.
         ///
         /// # Safety
-        /// The tiles are configured, and operands and output are as large as the fields say.
-        pub(in crate::kernels) unsafe fn run_one_part(&self) {
-            if self.is_low {
+        /// As for [`Self::run_on_tiles`].
+        unsafe fn run_one_part(&self) {
+            if self.is_low() {
                 tile_loop!(
                     self,
                     "2048",
@@ -171,9 +174,9 @@ mod amx {
         /// Operands of two parts each.
         ///
         /// # Safety
-        /// As for [`Self::run_one_part`].
-        pub(in crate::kernels) unsafe fn run_two_parts(&self) {
-            if self.is_low {
+        /// As for [`Self::run_on_tiles`].
+        unsafe fn run_two_parts(&self) {
+            if self.is_low() {
                 tile_loop!(
                     self,
                     "4096",
@@ -230,15 +233,14 @@ mod amx {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod absent {
-    use super::Product;
+    use super::super::Product;
 
-    pub(in crate::kernels) fn request() -> bool {
+    pub(in super::super) fn request() -> bool {
         false
     }
-    pub(in crate::kernels) unsafe fn configure() {}
-    pub(in crate::kernels) unsafe fn release() {}
+    pub(in super::super) unsafe fn configure() {}
+    pub(in super::super) unsafe fn release() {}
     impl Product {
-        pub(in crate::kernels) unsafe fn run_one_part(&self) {}
-        pub(in crate::kernels) unsafe fn run_two_parts(&self) {}
+        pub(in super::super) unsafe fn run_on_tiles(&self) {}
     }
 }
