@@ -6,6 +6,8 @@
 //! its attention as a function: the engine passes one over paged caches, training one over a
 //! [`TokenTree`]. Tensor names follow the checkpoint (`model.layers.N.self_attn.q_proj`).
 
+mod loss;
+
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
@@ -17,6 +19,8 @@ use crate::linear::{Columns, Input, Linear, Lora, Reader, input_gradient};
 use crate::ops::{self, Heads, RopeTable};
 use crate::tree::TokenTree;
 use crate::weights::{Checkpoint, TensorMap};
+
+pub use loss::Targets;
 
 /// Which parameters a training pass computes gradients for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,11 +220,15 @@ impl Transformer {
     /// # Errors
     /// When a tensor operation fails.
     pub fn tree_logits(&self, tree: &TokenTree, adapter: Option<&Adapter>) -> Result<Tensor> {
+        self.logits(&self.tree_hidden(tree, adapter)?)
+    }
+
+    /// Last hidden state of every token of a tree before the final norm, `[tokens, hidden]`.
+    fn tree_hidden(&self, tree: &TokenTree, adapter: Option<&Adapter>) -> Result<Tensor> {
         let heads = self.heads();
-        let hidden = self.decode_hidden(&tree.tokens, &tree.positions, adapter, |_, q, k, v| {
+        self.decode_hidden(&tree.tokens, &tree.positions, adapter, |_, q, k, v| {
             ops::tree_attention(tree, heads, q, k, v)
-        })?;
-        self.logits(&hidden)
+        })
     }
 
     /// Loss over `targets` of a tree, and its gradients.
@@ -310,156 +318,12 @@ impl Transformer {
         }
         Ok((loss, pass.gradients))
     }
-
-    /// Cross-entropy over the targets in chunks, so that logits of all of them never exist at
-    /// once; returns the loss and the gradient by the last hidden state.
-    fn loss_backward(
-        &self,
-        hidden: &Tensor,
-        targets: &Targets,
-        pass: &mut Pass<'_>,
-    ) -> Result<(f64, Tensor)> {
-        let total = targets.total_weight();
-        if total <= 0.0 {
-            candle_core::bail!("no supervised token in the batch");
-        }
-        let rows = Tensor::new(targets.rows.as_slice(), &self.device)?;
-        let selected = hidden.index_select(&rows, 0)?;
-        let eps = self.config.rms_norm_eps;
-        let mut loss = 0.0;
-        let mut gradients = Vec::new();
-        let want_base = pass.trainable == Trainable::Base;
-        for start in (0..targets.rows.len()).step_by(Targets::CHUNK) {
-            let count = Targets::CHUNK.min(targets.rows.len() - start);
-            let x = selected.narrow(0, start, count)?.contiguous()?;
-            let normed = ops::rms_norm(&x, &self.norm, eps)?;
-            let logits = self
-                .head
-                .forward(&Input::new(&normed, self.arithmetic)?, None)?
-                .y;
-            let (part, dlogits) = targets.cross_entropy(&logits, start, total)?;
-            loss += part;
-            if want_base {
-                let name = if self.config.tie_word_embeddings {
-                    "model.embed_tokens.weight"
-                } else {
-                    "lm_head.weight"
-                };
-                let normed = Columns::new(&normed, self.arithmetic)?;
-                pass.add(name.into(), normed.outer_product(&dlogits)?)?;
-            }
-            let dnormed = input_gradient(&[Reader {
-                linear: &self.head,
-                lora: None,
-                dy: &dlogits,
-            }])?
-            .dx;
-            let (dx, dw) = ops::rms_norm_backward(&x, &self.norm, eps, &dnormed, want_base)?;
-            if let Some(dw) = dw {
-                pass.add("model.norm.weight".into(), dw)?;
-            }
-            gradients.push(dx);
-        }
-        let dx = Tensor::cat(&gradients, 0)?;
-        Ok((loss, hidden.zeros_like()?.index_add(&rows, &dx, 0)?))
-    }
 }
 
 fn take(tensors: &mut TensorMap, name: &str) -> Result<Tensor> {
     match tensors.remove(name) {
         Some(tensor) => tensor.contiguous(),
         None => candle_core::bail!("{name} is missing"),
-    }
-}
-
-/// Supervised predictions: the token after packed position `rows[i]` should be `ids[i]`.
-#[derive(Clone, Debug, Default)]
-pub struct Targets {
-    /// Packed index of the predicting token.
-    pub rows: Vec<u32>,
-    /// The token it should predict.
-    pub ids: Vec<u32>,
-    /// Weight of the term; the loss is the weighted mean.
-    pub weights: Vec<f32>,
-}
-
-impl Targets {
-    /// Rows of logits alive at once.
-    const CHUNK: usize = 128;
-
-    /// Targets of sequences packed as `tree`: token `i` of a sequence is supervised where its mask
-    /// is true. Sequences that agree up to and including a target share one term of their summed
-    /// weight, which is the same loss.
-    pub fn new(tree: &TokenTree, masks: &[Vec<bool>]) -> Self {
-        let mut terms: BTreeMap<(u32, u32), f32> = BTreeMap::new();
-        for (sequence, mask) in masks.iter().enumerate() {
-            for (at, _) in mask
-                .iter()
-                .enumerate()
-                .filter(|(at, train)| **train && *at > 0)
-            {
-                let (Some(row), Some(target)) =
-                    (tree.index_of(sequence, at - 1), tree.index_of(sequence, at))
-                else {
-                    continue;
-                };
-                let row = u32::try_from(row).unwrap_or(u32::MAX);
-                *terms.entry((row, tree.tokens[target])).or_default() += 1.0;
-            }
-        }
-        let mut targets = Self::default();
-        for ((row, id), weight) in terms {
-            targets.rows.push(row);
-            targets.ids.push(id);
-            targets.weights.push(weight);
-        }
-        targets
-    }
-
-    /// Sum of the weights: the number of supervised tokens.
-    pub fn total_weight(&self) -> f64 {
-        self.weights.iter().map(|w| f64::from(*w)).sum()
-    }
-
-    /// Loss terms `start..` for these logits, and the gradient by them.
-    fn cross_entropy(&self, logits: &Tensor, start: usize, total: f64) -> Result<(f64, Tensor)> {
-        let (count, vocabulary) = logits.dims2()?;
-        let ids = &self.ids[start..start + count];
-        let weights = &self.weights[start..start + count];
-        if !logits.device().is_cpu() {
-            let scaled: Vec<f32> = weights.iter().map(|w| w / total as f32).collect();
-            let scaled = Tensor::from_vec(scaled, (count, 1), logits.device())?;
-            let logits = logits.to_dtype(candle_core::DType::F32)?;
-            let log_p = candle_nn::ops::log_softmax(&logits, 1)?;
-            let index = Tensor::new(ids, logits.device())?.unsqueeze(1)?;
-            let picked = log_p.gather(&index, 1)?;
-            let loss = (picked.mul(&scaled)?.sum_all()?.to_scalar::<f32>()?).mul_add(-1.0, 0.0);
-            let one_hot = log_p
-                .zeros_like()?
-                .scatter_add(&index, &picked.ones_like()?, 1)?;
-            let gradient = (log_p.exp()? - one_hot)?.broadcast_mul(&scaled)?;
-            return Ok((f64::from(loss), gradient));
-        }
-        use rayon::prelude::*;
-        let mut gradient = ops::floats(logits)?.to_vec();
-        let losses: Vec<f64> = gradient
-            .par_chunks_exact_mut(vocabulary)
-            .zip(ids.par_iter().zip(weights))
-            .map(|(row, (id, weight))| {
-                let (max, sum) = crate::kernels::rows::max_and_exp_sum(row, 1.0);
-                let loss = f64::from(sum.ln() + max - row[*id as usize]) * f64::from(*weight);
-                crate::kernels::rows::softmax(row);
-                row[*id as usize] -= 1.0;
-                let scale = (f64::from(*weight) / total) as f32;
-                row.iter_mut().for_each(|v| *v *= scale);
-                loss
-            })
-            .collect();
-        let loss = losses.iter().sum::<f64>() / total;
-        Ok((
-            loss,
-            Tensor::from_vec(gradient, (count, vocabulary), &Device::Cpu)?,
-        ))
     }
 }
 

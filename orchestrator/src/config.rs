@@ -6,23 +6,22 @@
 mod critic;
 mod faults;
 mod gate;
+mod sft;
 
 use std::path::{Path, PathBuf};
 
-use model::adapter::{AdapterConfig, Projection};
 use rollout::task::Columns;
 use rollout::verifier::VerifierKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trainer::{AdamWOptions, Schedule, TrainOptions};
-
 use crate::arithmetic::ArithmeticKind;
 use crate::builtin;
 
 pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
+pub use sft::{DeviceKind, SftConfig};
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -322,99 +321,6 @@ impl Default for ModelLoopConfig {
     }
 }
 
-/// Supervised fine-tuning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SftConfig {
-    /// Where the base weights are trained: `cpu`, or `cuda` in a build with that feature.
-    pub device: DeviceKind,
-    /// Rank of the adapter.
-    pub rank: usize,
-    /// Its alpha; the update is scaled by alpha / rank.
-    pub alpha: usize,
-    /// Adapted projections.
-    #[schemars(with = "Vec<String>")]
-    pub targets: Vec<Projection>,
-    /// Passes over the trajectories.
-    pub epochs: usize,
-    /// Trajectories of one optimizer step.
-    pub batch: usize,
-    /// Peak learning rate.
-    pub learning_rate: f64,
-    /// Share of the steps spent warming up.
-    pub warmup_share: f64,
-    /// Shape of the rate after warm-up.
-    #[schemars(with = "String")]
-    pub schedule: Schedule,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Global norm gradients are clipped to.
-    pub max_gradient_norm: f64,
-    /// Longer trajectories are refused.
-    pub max_tokens: usize,
-    /// Steps between checkpoints.
-    pub checkpoint_steps: usize,
-}
-
-/// Where training runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceKind {
-    /// This machine's processor, in f32.
-    #[default]
-    Cpu,
-    /// The first CUDA device.
-    Cuda,
-}
-
-impl Default for SftConfig {
-    fn default() -> Self {
-        Self {
-            device: DeviceKind::Cpu,
-            rank: 16,
-            alpha: 32,
-            targets: Projection::ALL.to_vec(),
-            epochs: 3,
-            batch: 8,
-            learning_rate: 5e-4,
-            warmup_share: 0.1,
-            schedule: Schedule::Cosine,
-            weight_decay: 0.0,
-            max_gradient_norm: 1.0,
-            max_tokens: 4096,
-            checkpoint_steps: 5,
-        }
-    }
-}
-
-impl SftConfig {
-    /// As the trainer takes it.
-    pub fn options(&self, seed: u64) -> TrainOptions {
-        TrainOptions {
-            adapter: AdapterConfig {
-                rank: self.rank,
-                alpha: self.alpha,
-                rank_stabilised: false,
-                targets: self.targets.clone(),
-            },
-            epochs: self.epochs,
-            batch: self.batch,
-            learning_rate: self.learning_rate,
-            warmup_share: self.warmup_share,
-            schedule: self.schedule,
-            max_gradient_norm: self.max_gradient_norm,
-            optimizer: AdamWOptions {
-                weight_decay: self.weight_decay,
-                ..AdamWOptions::default()
-            },
-            seed,
-            checkpoint_steps: self.checkpoint_steps,
-            // Decided by the memory there is.
-            recompute: false,
-        }
-    }
-}
-
 /// A configuration and where it came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
@@ -525,7 +431,11 @@ impl Loaded {
         if let Err((field, reason)) = self.config.faults.check() {
             return fail(field, reason);
         }
-        if let Err((field, reason)) = gate.check().and_then(|()| critic.check()) {
+        let sections = gate
+            .check()
+            .and_then(|()| critic.check())
+            .and_then(|()| model_loop.sft.check());
+        if let Err((field, reason)) = sections {
             return fail(field, reason);
         }
         if harness_loop.diagnose_tasks == 0 {
@@ -534,19 +444,8 @@ impl Loaded {
         if harness_loop.candidates == 0 {
             return fail("harness_loop.candidates", "must be at least 1");
         }
-        let sft = &model_loop.sft;
-        if sft.rank == 0
-            || sft.alpha == 0
-            || sft.batch == 0
-            || sft.epochs == 0
-            || sft.targets.is_empty()
-        {
-            return fail(
-                "model_loop.sft",
-                "rank, alpha, batch, epochs and targets must not be zero or empty",
-            );
-        }
-        if sft.device == DeviceKind::Cuda && self.config.policy == PolicyConfig::Local {
+        let is_cuda = model_loop.sft.device == DeviceKind::Cuda;
+        if is_cuda && self.config.policy == PolicyConfig::Local {
             return fail(
                 "model_loop.sft.device",
                 "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy",
@@ -556,20 +455,6 @@ impl Loaded {
             && !(0.0..=2.0).contains(&temperature)
         {
             return fail("model_loop.temperature", "must lie between 0 and 2");
-        }
-        let is_share = |v: f64| (0.0..=1.0).contains(&v);
-        let is_rate = sft.learning_rate > 0.0 && sft.learning_rate < 1.0;
-        if !is_rate || !is_share(sft.warmup_share) {
-            return fail(
-                "model_loop.sft",
-                "learning_rate must lie between 0 and 1, warmup_share from 0 to 1",
-            );
-        }
-        if !(sft.max_gradient_norm > 0.0 && sft.weight_decay >= 0.0) {
-            return fail(
-                "model_loop.sft",
-                "max_gradient_norm must be positive, weight_decay not negative",
-            );
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! - [`config`], [`splits`], [`builtin`]: what is to be done, on which problems.
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
+//! - [`training_rows`] says what teaches, and what is validated on.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
@@ -24,6 +25,7 @@ pub mod critic_chat;
 mod critique;
 pub mod error;
 pub mod evaluation;
+mod fine_tune;
 pub mod gate;
 pub mod harness_loop;
 pub mod model_loop;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use critic::{Critique, DIMENSIONS, Disagreement, Effect, Foresight, Predicted, Scoreboard};
 use serde::{Deserialize, Serialize};
+use trainer::Evaluation;
 
 use crate::gate::contest::Evidence;
 use crate::gate::decide::{StageResult, Verdict};
@@ -186,12 +187,30 @@ pub struct TrainRow {
     pub steps: usize,
     /// Loss of the first and the last step.
     pub loss: Option<(f64, f64)>,
+    /// What was validated, where problems were held out for it.
+    #[serde(default)]
+    pub validation: Option<ValidationRow>,
     /// Tokens of the rows, over all epochs.
     pub tokens: u64,
     /// Tokens computed after sharing prefixes.
     pub computed_tokens: u64,
     /// Wall time of the training steps, in seconds.
     pub wall_s: f64,
+}
+
+/// What validation said during a fine-tuning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ValidationRow {
+    /// Problems that were held out.
+    pub problems: usize,
+    /// Rows of theirs.
+    pub rows: usize,
+    /// Losses on them, in order.
+    pub evaluations: Vec<Evaluation>,
+    /// Step whose adapter was kept.
+    pub best_step: usize,
+    /// Whether training ended before its last step.
+    pub is_early: bool,
 }
 
 /// A cell of the table.

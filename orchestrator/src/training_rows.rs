@@ -1,6 +1,6 @@
 //! From trajectories to supervised rows: which rollouts teach, and which of their tokens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rollout::policy::Renderer;
 use rollout::trajectory::{ModelCall, Trajectory};
@@ -8,6 +8,7 @@ use trainer::Row;
 
 use crate::base_model::BaseModel;
 use crate::error::RunError;
+use crate::seed::Seed;
 
 /// Verified trajectories to learn from, at most `per_task` of one problem, no two with the same
 /// replies. The order is that of the trajectories given.
@@ -28,6 +29,30 @@ pub fn select(trajectories: &[Trajectory], per_task: usize) -> Vec<&Trajectory> 
             true
         })
         .collect()
+}
+
+/// The problems that are validated on, of those named by their hashes: `share` of them, but at least
+/// one, and never all. Problems and not trajectories, so that none is on both sides. A problem's rank
+/// follows from its text and the seed alone: from round to round it mostly stays on its side.
+pub fn held_out<'a>(
+    problems: impl IntoIterator<Item = &'a str>,
+    share: f64,
+    seed: Seed,
+) -> BTreeSet<&'a str> {
+    let all: BTreeSet<&str> = problems.into_iter().collect();
+    if share <= 0.0 || all.len() < 2 {
+        return BTreeSet::new();
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a count, rounded"
+    )]
+    let count = (share * all.len() as f64).round() as usize;
+    let mut ranked: Vec<&str> = all.into_iter().collect();
+    ranked.sort_by_key(|problem| seed.derive(problem).value());
+    let count = count.clamp(1, ranked.len() - 1);
+    ranked.into_iter().take(count).collect()
 }
 
 /// Token rows of one trajectory, from the ids its policy produced: nothing is tokenised again.
@@ -128,4 +153,28 @@ pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Opti
         tokens: encoded.ids,
         mask,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_problems_is_held_out_and_most_stay_so_when_others_come() {
+        let names: Vec<String> = (0..40).map(|number| format!("problem {number}")).collect();
+        let of = |count: usize, share| {
+            // Two trajectories of each.
+            let problems = names[..count].iter().map(String::as_str);
+            held_out(problems.clone().chain(problems), share, Seed::new(3))
+        };
+        assert_eq!(of(40, 0.25).len(), 10);
+        assert_eq!(of(40, 0.25), of(40, 0.25));
+        let stayed = of(30, 0.25).intersection(&of(40, 0.25)).count();
+        assert!(stayed >= 5, "{stayed} of 8");
+        // At least one on either side, or none at all.
+        assert_eq!((of(2, 0.01).len(), of(2, 0.99).len()), (1, 1));
+        assert!(of(1, 0.5).is_empty() && of(40, 0.0).is_empty());
+        let other = held_out(names.iter().map(String::as_str), 0.25, Seed::new(4));
+        assert_ne!(other, of(40, 0.25));
+    }
 }

@@ -1,8 +1,9 @@
 //! Training checkpoints: a directory that is either whole or not there.
 //!
 //! `checkpoint-NNNNNN/` holds a PEFT adapter (`adapter_config.json`, `adapter_model.safetensors`),
-//! the moments (`optimizer.safetensors`), `state.json` and, written last, `COMPLETE` with the hash
-//! of every other file. It is made under another name and renamed, so that a kill at any moment
+//! the moments (`optimizer.safetensors`), the weights that validation liked best so far, if it was
+//! asked (`best.safetensors`), `state.json` and, written last, `COMPLETE` with the hash of every
+//! other file. It is made under another name and renamed, so that a kill at any moment
 //! leaves the previous one. Paths inside are relative: a run directory can be moved.
 
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use model::weights::{TensorMap, WeightsError, load_safetensors};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{AdamW, AdamWOptions};
+use crate::validation::Evaluation;
 
 const COMPLETE: &str = "COMPLETE";
+const BEST: &str = "best.safetensors";
 const PREFIX: &str = "checkpoint-";
 
 /// Why a checkpoint can't be written or read.
@@ -57,6 +60,9 @@ pub struct State {
     pub fingerprint: String,
     /// Loss of every step so far.
     pub losses: Vec<f64>,
+    /// Evaluations on the validation rows so far.
+    #[serde(default)]
+    pub evaluations: Vec<Evaluation>,
 }
 
 /// A checkpoint in memory.
@@ -66,6 +72,8 @@ pub struct Checkpoint {
     pub adapter: Adapter,
     /// The optimizer.
     pub optimizer: AdamW,
+    /// Weights of the adapter with the best evaluation, once there is one.
+    pub best: Option<TensorMap>,
     /// Progress.
     pub state: State,
 }
@@ -96,12 +104,15 @@ impl Checkpoint {
                 path: root.to_owned(),
                 reason: e.to_string(),
             })?;
-        let files = [
+        let mut files = vec![
             ("adapter_config.json", config),
             ("adapter_model.safetensors", weights),
             ("optimizer.safetensors", serialize(&moments)?),
             ("state.json", state),
         ];
+        if let Some(best) = &self.best {
+            files.push((BEST, serialize(best)?));
+        }
         let target = root.join(format!("{PREFIX}{:06}", self.state.step));
         write_directory(&target, &files)?;
         for old in list(root)?.into_iter().rev().skip(keep.max(1)) {
@@ -170,9 +181,19 @@ impl Checkpoint {
             return Err(damaged("moments and parameters differ in names".into()));
         }
         let optimizer = AdamW::restore(options, state.step, first, second);
+        let best = if state.evaluations.is_empty() {
+            None
+        } else {
+            let weights = load_safetensors(&directory.join(BEST), device)?;
+            if !names.keys().eq(weights.keys()) {
+                return Err(damaged("best weights and parameters differ in names".into()));
+            }
+            Some(weights)
+        };
         Ok(Self {
             adapter,
             optimizer,
+            best,
             state,
         })
     }

@@ -1,7 +1,10 @@
 //! Supervised rows: tokens and which of them count.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
+use model::transformer::Targets;
+use model::tree::TokenTree;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -71,10 +74,21 @@ impl Row {
     }
 }
 
+/// Rows as one tree with its targets.
+pub(crate) fn pack<R: Borrow<Row>>(rows: &[R]) -> (TokenTree, Targets) {
+    let rows: Vec<&Row> = rows.iter().map(<R as Borrow<Row>>::borrow).collect();
+    let sequences: Vec<&[u32]> = rows.iter().map(|row| row.tokens.as_slice()).collect();
+    let masks: Vec<Vec<bool>> = rows.iter().map(|row| row.mask.clone()).collect();
+    let tree = TokenTree::new(&sequences);
+    let targets = Targets::new(&tree, &masks);
+    (tree, targets)
+}
+
 /// Rows that passed every check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
     rows: Vec<Row>,
+    validation: Vec<Row>,
     refused: Vec<(String, Refusal)>,
 }
 
@@ -129,13 +143,32 @@ impl Dataset {
         }
         Ok(Self {
             rows: kept,
+            validation: Vec::new(),
             refused,
         })
     }
 
-    /// The rows.
+    /// Put the rows that `is_held_out` picks aside, to validate on instead of learning from them.
+    ///
+    /// # Errors
+    /// When no row is left to learn from.
+    pub fn hold_out(mut self, is_held_out: impl Fn(&Row) -> bool) -> Result<Self, DatasetError> {
+        let (aside, rows): (Vec<Row>, Vec<Row>) = self.rows.into_iter().partition(is_held_out);
+        if rows.is_empty() {
+            return Err(DatasetError::Empty);
+        }
+        self.validation.extend(aside);
+        Ok(Self { rows, ..self })
+    }
+
+    /// The rows that are learnt from.
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// The rows that are validated on.
+    pub fn validation(&self) -> &[Row] {
+        &self.validation
     }
 
     /// Rows that were left out, with the reason.
@@ -143,15 +176,18 @@ impl Dataset {
         &self.refused
     }
 
-    /// Content hash: what was trained on.
+    /// Content hash: what was trained on, and what on which side of it.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for row in &self.rows {
-            hasher.update(row.id.as_bytes());
-            hasher.update(&[0]);
-            for (token, mask) in row.tokens.iter().zip(&row.mask) {
-                hasher.update(&token.to_le_bytes());
-                hasher.update(&[u8::from(*mask)]);
+        for (side, rows) in [("", &self.rows), ("validation", &self.validation)] {
+            for row in rows {
+                hasher.update(side.as_bytes());
+                hasher.update(row.id.as_bytes());
+                hasher.update(&[0]);
+                for (token, mask) in row.tokens.iter().zip(&row.mask) {
+                    hasher.update(&token.to_le_bytes());
+                    hasher.update(&[u8::from(*mask)]);
+                }
             }
         }
         hasher.finalize().to_hex().to_string()
@@ -206,6 +242,20 @@ mod tests {
         let error = Dataset::new(vec![row("long", 9, 3..9)], 8, 0.0).expect_err("too long");
         assert!(error.to_string().contains("too_long"));
         assert_eq!(Dataset::new(vec![], 8, 1.0), Err(DatasetError::Empty));
+    }
+
+    #[test]
+    fn rows_held_out_are_not_learnt_from_and_change_the_identity() {
+        let rows = || (0..4).map(|i| row(&i.to_string(), 4, 1..4)).collect();
+        let dataset = || Dataset::new(rows(), 100, 0.0).expect("dataset");
+        let parted = dataset().hold_out(|row| row.id == "2").expect("three left");
+        let names = |rows: &[Row]| rows.iter().map(|r| r.id.clone()).collect::<Vec<_>>();
+        assert_eq!(names(parted.rows()), ["0", "1", "3"]);
+        assert_eq!(names(parted.validation()), ["2"]);
+        assert_ne!(parted.hash(), dataset().hash());
+        let other = dataset().hold_out(|row| row.id == "3").expect("three left");
+        assert_ne!(parted.hash(), other.hash());
+        assert_eq!(dataset().hold_out(|_| true), Err(DatasetError::Empty));
     }
 
     #[test]

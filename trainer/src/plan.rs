@@ -7,7 +7,7 @@ use model::config::ModelConfig;
 use model::kernels::gemm::Arithmetic;
 use model::tree::TokenTree;
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Row};
 use crate::train::TrainOptions;
 
 const F32: u64 = 4;
@@ -43,16 +43,17 @@ impl MemoryPlan {
         let order = dataset.order(options.batch, options.epochs, options.seed);
         let batch_tokens = order
             .iter()
-            .map(|batch| {
-                let rows: Vec<&[u32]> = batch
-                    .iter()
-                    .map(|index| dataset.rows()[*index].tokens.as_slice())
-                    .collect();
-                TokenTree::new(&rows).len()
-            })
+            .map(|batch| tokens_of(batch.iter().map(|index| &dataset.rows()[*index])))
             .max()
             .unwrap_or(0);
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        // Validation keeps no more than one block's activations.
+        let validated = dataset
+            .validation()
+            .chunks(options.batch.max(1))
+            .map(|rows| count(tokens_of(rows.iter())))
+            .max()
+            .unwrap_or(0);
         let (hidden, inner) = (count(config.hidden_size), count(config.intermediate_size));
         let query = count(config.num_attention_heads * config.head_dim);
         let key_value = count(config.num_key_value_heads * config.head_dim);
@@ -76,10 +77,13 @@ impl MemoryPlan {
         Self {
             batch_tokens,
             packed: bytes_of_weight * (layers * linear + hidden * count(config.vocab_size)),
-            // The weights, their gradients, two moments, and new weights before the old ones go.
-            states: 5 * F32 * parameters,
-            activations: whole(tokens * layers * kept),
-            recomputed_activations: whole(tokens * (layers * hidden + kept)),
+            // The weights, their gradients, two moments, new weights before the old ones go, and those
+            // that validation liked best.
+            states: (5 + u64::from(validated > 0)) * F32 * parameters,
+            activations: whole((tokens * layers).max(validated) * kept),
+            recomputed_activations: whole(
+                (tokens * (layers * hidden + kept)).max(validated * kept),
+            ),
             logits: 2 * F32 * 128 * count(config.vocab_size),
         }
     }
@@ -93,6 +97,12 @@ impl MemoryPlan {
         };
         self.packed + self.states + activations + self.logits
     }
+}
+
+/// Tokens that are computed for these rows together.
+fn tokens_of<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
+    let rows: Vec<&[u32]> = rows.map(|row| row.tokens.as_slice()).collect();
+    TokenTree::new(&rows).len()
 }
 
 /// Memory that can be taken without swapping, in bytes, where the system tells.
@@ -111,7 +121,6 @@ mod tests {
     use model::weights::Checkpoint;
 
     use super::*;
-    use crate::dataset::Row;
     use crate::optimizer::{AdamWOptions, Schedule};
 
     fn plan(rows: usize, own: u32, batch: usize, arithmetic: Arithmetic) -> MemoryPlan {
@@ -149,6 +158,8 @@ mod tests {
             max_gradient_norm: 1.0,
             optimizer: AdamWOptions::default(),
             seed: 0,
+            validate_every: 0,
+            patience: 0,
             checkpoint_steps: 1,
             recompute: false,
         };

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use candle_core::{DType, Tensor};
 use model::adapter::{Adapter, AdapterConfig, AdapterError};
-use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
-use model::tree::TokenTree;
+use model::transformer::{PassOptions, Trainable, Transformer};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
-use crate::dataset::{Dataset, Row};
+use crate::dataset::{Dataset, Row, pack};
 use crate::optimizer::{AdamW, AdamWOptions, Schedule, clip, global_norm};
+use crate::self_check::self_check;
+use crate::validation::{self, Evaluation};
 
 /// Why training stopped.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +75,11 @@ pub struct TrainOptions {
     pub optimizer: AdamWOptions,
     /// Seed of the initial adapter and of the order.
     pub seed: u64,
+    /// Steps between evaluations on the dataset's validation rows; 0 evaluates after each pass over
+    /// the data. The last step is always followed by one.
+    pub validate_every: usize,
+    /// Evaluations without a smaller loss after which training stops; 0 goes on to the end.
+    pub patience: usize,
     /// Steps between checkpoints.
     pub checkpoint_steps: usize,
     /// Compute blocks twice rather than keep their activations, see [`PassOptions`].
@@ -98,6 +103,8 @@ pub struct StepReport {
     pub tokens: usize,
     /// Tokens computed after sharing prefixes.
     pub computed_tokens: usize,
+    /// Mean loss on the validation rows after the update, if it was due.
+    pub validation_loss: Option<f64>,
 }
 
 /// What the callback wants next.
@@ -112,16 +119,20 @@ pub enum Progress {
 /// Result of training.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The adapter as it is now.
+    /// The adapter: with validation the best by it, else as it is now.
     pub adapter: Adapter,
     /// Loss of every step, those before a resume included.
     pub losses: Vec<f64>,
+    /// Every evaluation on the validation rows, those before a resume included.
+    pub evaluations: Vec<Evaluation>,
     /// Step that was resumed from, if any.
     pub resumed_from: Option<usize>,
     /// Checkpoints that could not be used, and why.
     pub skipped_checkpoints: Vec<String>,
-    /// Whether every step was taken.
+    /// Whether nothing is left to do: every step was taken, or validation ended it early.
     pub is_finished: bool,
+    /// Whether validation ended it before the last step.
+    pub is_early: bool,
 }
 
 /// Train an adapter for `model` on `dataset`, from `initial` or a fresh one, keeping checkpoints
@@ -163,10 +174,12 @@ pub fn train(
                 step: 0,
                 fingerprint: fingerprint.clone(),
                 losses: Vec::new(),
+                evaluations: Vec::new(),
             };
             Checkpoint {
                 adapter,
                 optimizer,
+                best: None,
                 state,
             }
         }
@@ -179,8 +192,12 @@ pub fn train(
         reason = "a share of the steps, rounded"
     )]
     let warmup = (options.warmup_share * total as f64).round() as usize;
+    let is_over = |state: &State| {
+        state.step >= total || validation::is_exhausted(&state.evaluations, options.patience)
+    };
+    let pass_over_data = total / options.epochs.max(1);
     let mut saved = current.state.step;
-    while current.state.step < total {
+    while !is_over(&current.state) {
         let step = current.state.step;
         let rows: Vec<&Row> = order[step]
             .iter()
@@ -212,6 +229,17 @@ pub fn train(
         current.adapter = Adapter::from_tensors(&model.config, config, parameters)?;
         current.state.step += 1;
         current.state.losses.push(loss);
+        let every = match options.validate_every {
+            0 => pass_over_data,
+            steps => steps,
+        };
+        let is_evaluated = !dataset.validation().is_empty()
+            && (current.state.step.is_multiple_of(every) || current.state.step == total);
+        let validation_loss = if is_evaluated {
+            Some(evaluate(model, dataset, options, &mut current)?)
+        } else {
+            None
+        };
         let progress = report(&StepReport {
             step: step + 1,
             total,
@@ -220,9 +248,10 @@ pub fn train(
             gradient_norm: norm,
             tokens: rows.iter().map(|r| r.tokens.len()).sum(),
             computed_tokens: tree.len(),
+            validation_loss,
         });
         let is_due = current.state.step - saved >= options.checkpoint_steps.max(1);
-        if is_due || progress == Progress::Stop || current.state.step == total {
+        if is_due || progress == Progress::Stop || is_over(&current.state) {
             current.save(directory, base_model, 2)?;
             saved = current.state.step;
         }
@@ -230,23 +259,47 @@ pub fn train(
             break;
         }
     }
-    let is_finished = current.state.step >= total;
+    let is_finished = is_over(&current.state);
+    let adapter = match current.best {
+        Some(weights) => {
+            Adapter::from_tensors(&model.config, current.adapter.config.clone(), weights)?
+        }
+        None => current.adapter,
+    };
     Ok(Outcome {
-        adapter: current.adapter,
+        adapter,
+        is_early: is_finished && current.state.step < total,
         losses: current.state.losses,
+        evaluations: current.state.evaluations,
         resumed_from,
         skipped_checkpoints,
         is_finished,
     })
 }
 
-/// Rows as one tree with its targets.
-fn pack(rows: &[&Row]) -> (TokenTree, Targets) {
-    let sequences: Vec<&[u32]> = rows.iter().map(|r| r.tokens.as_slice()).collect();
-    let masks: Vec<Vec<bool>> = rows.iter().map(|r| r.mask.clone()).collect();
-    let tree = TokenTree::new(&sequences);
-    let targets = Targets::new(&tree, &masks);
-    (tree, targets)
+/// Evaluate the adapter on the validation rows, and keep its weights if they are the best so far.
+fn evaluate(
+    model: &Transformer,
+    dataset: &Dataset,
+    options: &TrainOptions,
+    current: &mut Checkpoint,
+) -> Result<f64, TrainError> {
+    let step = current.state.step;
+    let loss = validation::loss(
+        model,
+        &current.adapter,
+        dataset.validation(),
+        options.batch,
+    )?;
+    if !loss.is_finite() {
+        return Err(TrainError::Diverged { step });
+    }
+    let evaluations = &mut current.state.evaluations;
+    evaluations.push(Evaluation { step, loss });
+    if validation::best(evaluations).is_some_and(|best| best.step == step) {
+        current.best = Some(current.adapter.tensors());
+    }
+    Ok(loss)
 }
 
 fn fingerprint(
@@ -269,93 +322,4 @@ fn fingerprint(
         hasher.update(&model::adapter::serialize(&adapter.tensors())?);
     }
     Ok(hasher.finalize().to_hex().to_string())
-}
-
-/// One pass on one row: every parameter must get a gradient that is finite and not all zero.
-///
-/// A fresh adapter's B is zero, which makes A's gradient zero too; so the check runs on a copy
-/// with B moved off zero.
-fn self_check(model: &Transformer, adapter: &Adapter, row: &Row) -> Result<(), TrainError> {
-    let mut parameters = adapter.tensors();
-    for (name, parameter) in &mut parameters {
-        if name.contains("lora_B") {
-            let count = parameter.elem_count();
-            let nudge: Vec<f32> = (0..count).map(|i| 1e-3 * ((i % 7) as f32 - 3.0)).collect();
-            let nudge = Tensor::from_vec(nudge, parameter.shape(), parameter.device())?;
-            *parameter = (&*parameter + nudge)?;
-        }
-    }
-    let probe = Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
-    let (tree, targets) = pack(&[row]);
-    let (_, gradients) =
-        model.loss_and_gradients(&tree, &targets, Some(&probe), Trainable::Adapter)?;
-    check_gradients(&probe, &gradients)
-}
-
-fn check_gradients(adapter: &Adapter, gradients: &Gradients) -> Result<(), TrainError> {
-    for name in adapter.tensors().into_keys() {
-        let what = match gradients.get(&name) {
-            None => "no gradient",
-            Some(gradient) => {
-                let largest = gradient
-                    .to_dtype(DType::F32)?
-                    .abs()?
-                    .max_all()?
-                    .to_scalar::<f32>()?;
-                if largest == 0.0 {
-                    "a zero gradient"
-                } else if largest.is_finite() {
-                    continue;
-                } else {
-                    "a gradient that is not finite"
-                }
-            }
-        };
-        return Err(TrainError::NoGradient { name, what });
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use candle_core::Device;
-    use model::adapter::Projection;
-    use model::weights::Checkpoint as ModelFiles;
-
-    fn model() -> Transformer {
-        let directory =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
-        let files = ModelFiles::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
-        Transformer::new(files).expect("model")
-    }
-
-    #[test]
-    fn the_self_check_names_a_parameter_without_gradient() {
-        let model = model();
-        let config = AdapterConfig {
-            rank: 2,
-            alpha: 4,
-            rank_stabilised: false,
-            targets: vec![Projection::Query, Projection::Down],
-        };
-        let adapter = Adapter::fresh(&model.config, config, 0, &Device::Cpu).expect("adapter");
-        let row = Row {
-            id: "r".into(),
-            tokens: vec![5, 6, 7, 8],
-            mask: vec![false, true, true, true],
-        };
-        self_check(&model, &adapter, &row).expect("all parameters are reached");
-        let mut gradients = Gradients::new();
-        for (name, tensor) in adapter.tensors() {
-            gradients.insert(name, tensor.ones_like().expect("ones"));
-        }
-        let name = gradients.keys().next_back().expect("some").clone();
-        let lost = gradients.remove(&name).expect("present");
-        let error = check_gradients(&adapter, &gradients).expect_err("missing");
-        assert!(error.to_string().contains(&name) && error.to_string().contains("no gradient"));
-        gradients.insert(name.clone(), lost.zeros_like().expect("zeros"));
-        let error = check_gradients(&adapter, &gradients).expect_err("zero");
-        assert!(error.to_string().contains("a zero gradient"));
-    }
 }

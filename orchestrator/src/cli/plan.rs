@@ -205,8 +205,13 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         lines.push(format!(
             "    gather     {gather} rollouts on evolve problems{heat}"
         ));
+        let aside = if sft.validation > 0.0 {
+            format!(", {:.0}% of the problems held out", 100.0 * sft.validation)
+        } else {
+            String::new()
+        };
         lines.push(format!(
-            "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}",
+            "    fine-tune  LoRA rank {}, {} epochs, batch {}, learning rate {}, on {:?}{aside}",
             sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
         ));
         lines.push(format!("    decide     {}", decide(gate, sizes, 1)));

@@ -47,6 +47,8 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
             weight_decay: golden_run.weight_decay,
         },
         seed: 0,
+        validate_every: 0,
+        patience: 0,
         checkpoint_steps: 100,
         recompute: false,
     };

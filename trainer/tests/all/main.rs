@@ -2,6 +2,7 @@
 
 mod adamw;
 mod resume;
+mod validation;
 
 use std::path::{Path, PathBuf};
 

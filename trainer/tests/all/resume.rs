@@ -8,7 +8,7 @@ use trainer::{AdamWOptions, Dataset, Outcome, Progress, Schedule, TrainOptions, 
 
 use crate::{model, rows};
 
-fn options() -> TrainOptions {
+pub(crate) fn options() -> TrainOptions {
     TrainOptions {
         adapter: AdapterConfig {
             rank: 4,
@@ -24,6 +24,8 @@ fn options() -> TrainOptions {
         max_gradient_norm: 1.0,
         optimizer: AdamWOptions::default(),
         seed: 5,
+        validate_every: 0,
+        patience: 0,
         checkpoint_steps: 1,
         recompute: false,
     }
@@ -31,11 +33,21 @@ fn options() -> TrainOptions {
 
 fn run(directory: &Path, stop_after: usize, options: &TrainOptions) -> Outcome {
     let dataset = Dataset::new(rows(), 100, 0.0).expect("dataset");
+    run_on(&dataset, directory, stop_after, options)
+}
+
+/// Train from the newest checkpoint, if there is one, to `stop_after` or to the end.
+pub(crate) fn run_on(
+    dataset: &Dataset,
+    directory: &Path,
+    stop_after: usize,
+    options: &TrainOptions,
+) -> Outcome {
     train(
         &model(),
         "golden",
         None,
-        &dataset,
+        dataset,
         options,
         directory,
         |report| {
@@ -49,7 +61,7 @@ fn run(directory: &Path, stop_after: usize, options: &TrainOptions) -> Outcome {
     .expect("training")
 }
 
-fn bytes(outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn bytes(outcome: &Outcome) -> Vec<u8> {
     serialize(&outcome.adapter.tensors()).expect("weights")
 }
 

@@ -1,0 +1,173 @@
+//! The section `model_loop.sft`.
+
+use model::adapter::{AdapterConfig, Projection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use trainer::{AdamWOptions, Schedule, TrainOptions};
+
+/// Where training runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// This machine's processor, in f32.
+    #[default]
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
+}
+
+/// Supervised fine-tuning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SftConfig {
+    /// Where the base weights are trained: `cpu`, or `cuda` in a build with that feature.
+    pub device: DeviceKind,
+    /// Rank of the adapter.
+    pub rank: usize,
+    /// Its alpha; the update is scaled by alpha / rank.
+    pub alpha: usize,
+    /// Adapted projections.
+    #[schemars(with = "Vec<String>")]
+    pub targets: Vec<Projection>,
+    /// Passes over the trajectories.
+    pub epochs: usize,
+    /// Trajectories of one optimizer step.
+    pub batch: usize,
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Share of the steps spent warming up.
+    pub warmup_share: f64,
+    /// Shape of the rate after warm-up.
+    #[schemars(with = "String")]
+    pub schedule: Schedule,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Global norm gradients are clipped to.
+    pub max_gradient_norm: f64,
+    /// Longer trajectories are refused.
+    pub max_tokens: usize,
+    /// Share of the problems, each with all its trajectories, that are validated on instead of
+    /// learnt from: the adapter with the smallest loss on them is kept. 0 keeps the last one.
+    pub validation: f64,
+    /// Steps between validations; 0 validates after each pass over the trajectories.
+    pub validate_every: usize,
+    /// Validations without a smaller loss after which training stops; 0 goes on to the end.
+    pub patience: usize,
+    /// Steps between checkpoints.
+    pub checkpoint_steps: usize,
+}
+
+impl Default for SftConfig {
+    fn default() -> Self {
+        Self {
+            device: DeviceKind::Cpu,
+            rank: 16,
+            alpha: 32,
+            targets: Projection::ALL.to_vec(),
+            epochs: 3,
+            batch: 8,
+            learning_rate: 5e-4,
+            warmup_share: 0.1,
+            schedule: Schedule::Cosine,
+            weight_decay: 0.0,
+            max_gradient_norm: 1.0,
+            max_tokens: 4096,
+            validation: 0.0,
+            validate_every: 0,
+            patience: 0,
+            checkpoint_steps: 5,
+        }
+    }
+}
+
+impl SftConfig {
+    /// As the trainer takes it.
+    pub fn options(&self, seed: u64) -> TrainOptions {
+        TrainOptions {
+            adapter: AdapterConfig {
+                rank: self.rank,
+                alpha: self.alpha,
+                rank_stabilised: false,
+                targets: self.targets.clone(),
+            },
+            epochs: self.epochs,
+            batch: self.batch,
+            learning_rate: self.learning_rate,
+            warmup_share: self.warmup_share,
+            schedule: self.schedule,
+            max_gradient_norm: self.max_gradient_norm,
+            optimizer: AdamWOptions {
+                weight_decay: self.weight_decay,
+                ..AdamWOptions::default()
+            },
+            seed,
+            validate_every: self.validate_every,
+            patience: self.patience,
+            checkpoint_steps: self.checkpoint_steps,
+            // Decided by the memory there is.
+            recompute: false,
+        }
+    }
+
+    /// The field that is out of range, and what would be right.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let is_empty = self.targets.is_empty();
+        if self.rank == 0 || self.alpha == 0 || self.batch == 0 || self.epochs == 0 || is_empty {
+            return Err((
+                "model_loop.sft",
+                "rank, alpha, batch, epochs and targets must not be zero or empty",
+            ));
+        }
+        let is_rate = self.learning_rate > 0.0 && self.learning_rate < 1.0;
+        if !is_rate || !(0.0..=1.0).contains(&self.warmup_share) {
+            return Err((
+                "model_loop.sft",
+                "learning_rate must lie between 0 and 1, warmup_share from 0 to 1",
+            ));
+        }
+        if !(self.max_gradient_norm > 0.0 && self.weight_decay >= 0.0) {
+            return Err((
+                "model_loop.sft",
+                "max_gradient_norm must be positive, weight_decay not negative",
+            ));
+        }
+        if !(0.0..=0.5).contains(&self.validation) {
+            return Err((
+                "model_loop.sft.validation",
+                "must lie between 0 and 0.5: what is validated on teaches nothing",
+            ));
+        }
+        if self.validation == 0.0 && (self.patience > 0 || self.validate_every > 0) {
+            return Err((
+                "model_loop.sft",
+                "patience and validate_every need problems to validate on: set validation above 0, to 0.1 for example",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_is_a_share_and_what_follows_from_it_needs_it() {
+        let refused = |config: SftConfig| config.check().expect_err("refused").0;
+        let with = |validation| SftConfig {
+            validation,
+            ..SftConfig::default()
+        };
+        assert_eq!(refused(with(0.6)), "model_loop.sft.validation");
+        assert_eq!(refused(with(f64::NAN)), "model_loop.sft.validation");
+        let patient = |validation| SftConfig {
+            patience: 2,
+            ..with(validation)
+        };
+        assert_eq!(refused(patient(0.0)), "model_loop.sft");
+        assert_eq!(patient(0.1).check(), Ok(()));
+    }
+}
