@@ -32,7 +32,7 @@ pub enum Trainable {
 }
 
 /// How to do a training pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassOptions {
     /// What gradients are computed for.
     pub trainable: Trainable,
@@ -40,6 +40,10 @@ pub struct PassOptions {
     /// work for a fraction of the memory (Chen et al., arXiv:1604.06174). The gradients are the same
     /// to the bit.
     pub recompute: bool,
+    /// Supervised tokens that the loss is a mean over, where the tree is a part of what one step
+    /// learns from; the losses and gradients of the parts then add up to those of the whole. Without
+    /// it, the tree's own.
+    pub total: Option<f64>,
 }
 
 impl From<Trainable> for PassOptions {
@@ -47,12 +51,26 @@ impl From<Trainable> for PassOptions {
         Self {
             trainable,
             recompute: false,
+            total: None,
         }
     }
 }
 
 /// Gradients under parameter names.
 pub type Gradients = BTreeMap<String, Tensor>;
+
+/// Add one to `gradients`.
+///
+/// # Errors
+/// When its shape is another than that of its name's gradient so far.
+pub fn add_gradient(gradients: &mut Gradients, name: String, gradient: Tensor) -> Result<()> {
+    let sum = match gradients.remove(&name) {
+        Some(before) => (before + gradient)?,
+        None => gradient,
+    };
+    gradients.insert(name, sum);
+    Ok(())
+}
 
 /// A loaded model.
 #[derive(Debug)]
@@ -281,6 +299,7 @@ impl Transformer {
             tree,
             heads,
             trainable: options.trainable,
+            total: options.total,
             gradients: Gradients::new(),
         };
         let (loss, mut dx) = self.loss_backward(&x, targets, &mut pass)?;
@@ -332,17 +351,13 @@ struct Pass<'a> {
     tree: &'a TokenTree,
     heads: Heads,
     trainable: Trainable,
+    total: Option<f64>,
     gradients: Gradients,
 }
 
 impl Pass<'_> {
     fn add(&mut self, name: String, gradient: Tensor) -> Result<()> {
-        let sum = match self.gradients.remove(&name) {
-            Some(before) => (before + gradient)?,
-            None => gradient,
-        };
-        self.gradients.insert(name, sum);
-        Ok(())
+        add_gradient(&mut self.gradients, name, gradient)
     }
 
     /// Backward of linear layers that read the same `x`: stores parameter gradients, returns the

@@ -287,7 +287,7 @@ impl RunError {
             Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),
             Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
             Self::Train(TrainError::Memory { .. }) => {
-                "A smaller model_loop.sft.batch or max_tokens needs less memory.".into()
+                "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
             }
             Self::Stopped { reason: StopReason::File } => {
                 "Remove the file `stop`, then give the same command to go on.".into()

@@ -234,7 +234,7 @@ impl Workshop {
             .join("training")
             .join(format!("round-{round}"));
         let dataset = &lesson.dataset;
-        let order = dataset.order(options.batch, options.epochs, options.seed);
+        let order = options.order(dataset);
         self.notice(Notice::Began(Phase {
             title: format!(
                 "round {round} · fine-tune on {} trajectories",
@@ -320,8 +320,8 @@ impl Workshop {
 
 /// Tokens of the rows of the first `taken` steps.
 fn tokens(dataset: &Dataset, options: &TrainOptions, taken: usize) -> u64 {
-    dataset
-        .order(options.batch, options.epochs, options.seed)
+    options
+        .order(dataset)
         .iter()
         .take(taken)
         .flatten()

@@ -19,6 +19,7 @@ pub mod full;
 pub mod optimizer;
 pub mod plan;
 mod self_check;
+mod step;
 pub mod train;
 pub mod validation;
 

@@ -40,9 +40,10 @@ impl MemoryPlan {
         dataset: &Dataset,
         options: &TrainOptions,
     ) -> Self {
-        let order = dataset.order(options.batch, options.epochs, options.seed);
+        let order = options.order(dataset);
         let batch_tokens = order
             .iter()
+            .flat_map(|step| step.chunks(options.batch.max(1)))
             .map(|batch| tokens_of(batch.iter().map(|index| &dataset.rows()[*index])))
             .max()
             .unwrap_or(0);
@@ -77,9 +78,11 @@ impl MemoryPlan {
         Self {
             batch_tokens,
             packed: bytes_of_weight * (layers * linear + hidden * count(config.vocab_size)),
-            // The weights, their gradients, two moments, new weights before the old ones go, and those
-            // that validation liked best.
-            states: (5 + u64::from(validated > 0)) * F32 * parameters,
+            // The weights, their gradients, two moments, new weights before the old ones go; the sum of a
+            // step's earlier gradients; the weights that validation liked best.
+            states: (5 + u64::from(options.accumulate > 1) + u64::from(validated > 0))
+                * F32
+                * parameters,
             activations: whole((tokens * layers).max(validated) * kept),
             recomputed_activations: whole(
                 (tokens * (layers * hidden + kept)).max(validated * kept),
@@ -152,6 +155,7 @@ mod tests {
             },
             epochs: 2,
             batch,
+            accumulate: 1,
             learning_rate: 1e-3,
             warmup_share: 0.0,
             schedule: Schedule::Constant,

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use model::adapter::{Adapter, AdapterConfig, AdapterError};
-use model::transformer::{PassOptions, Trainable, Transformer};
+use model::transformer::Transformer;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
-use crate::dataset::{Dataset, Row, pack};
+use crate::dataset::{Dataset, Row};
 use crate::optimizer::{AdamW, AdamWOptions, Schedule, clip, global_norm};
 use crate::self_check::self_check;
+use crate::step::{Computed, compute};
 use crate::validation::{self, Evaluation};
 
 /// Why training stopped.
@@ -61,8 +62,11 @@ pub struct TrainOptions {
     pub adapter: AdapterConfig,
     /// Passes over the data.
     pub epochs: usize,
-    /// Rows of one optimizer step.
+    /// Rows computed together.
     pub batch: usize,
+    /// Batches of one optimizer step. They weigh by their supervised tokens, so that several small
+    /// ones are one large one with less memory.
+    pub accumulate: usize,
     /// Peak learning rate.
     pub learning_rate: f64,
     /// Share of the steps spent warming up.
@@ -84,6 +88,14 @@ pub struct TrainOptions {
     pub checkpoint_steps: usize,
     /// Compute blocks twice rather than keep their activations, see [`PassOptions`].
     pub recompute: bool,
+}
+
+impl TrainOptions {
+    /// Row indices of every optimizer step.
+    pub fn order(&self, dataset: &Dataset) -> Vec<Vec<usize>> {
+        let rows = self.batch.max(1).saturating_mul(self.accumulate.max(1));
+        dataset.order(rows, self.epochs, self.seed)
+    }
 }
 
 /// One finished step.
@@ -184,7 +196,7 @@ pub fn train(
             }
         }
     };
-    let order = dataset.order(options.batch, options.epochs, options.seed);
+    let order = options.order(dataset);
     let total = order.len();
     #[expect(
         clippy::cast_possible_truncation,
@@ -203,16 +215,11 @@ pub fn train(
             .iter()
             .map(|index| &dataset.rows()[*index])
             .collect();
-        let (tree, targets) = pack(&rows);
-        let (loss, mut gradients) = model.loss_and_gradients(
-            &tree,
-            &targets,
-            Some(&current.adapter),
-            PassOptions {
-                trainable: Trainable::Adapter,
-                recompute: options.recompute,
-            },
-        )?;
+        let Computed {
+            loss,
+            mut gradients,
+            tokens: computed_tokens,
+        } = compute(model, &current.adapter, &rows, options)?;
         let norm = global_norm(&gradients)?;
         if !loss.is_finite() || !norm.is_finite() {
             return Err(TrainError::Diverged { step: step + 1 });
@@ -247,7 +254,7 @@ pub fn train(
             learning_rate: rate,
             gradient_norm: norm,
             tokens: rows.iter().map(|r| r.tokens.len()).sum(),
-            computed_tokens: tree.len(),
+            computed_tokens,
             validation_loss,
         });
         let is_due = current.state.step - saved >= options.checkpoint_steps.max(1);

@@ -53,7 +53,7 @@ impl Transformer {
         targets: &Targets,
         pass: &mut Pass<'_>,
     ) -> Result<(f64, Tensor)> {
-        let total = targets.total()?;
+        let total = pass.total.unwrap_or(targets.total()?);
         let rows = Tensor::new(targets.rows.as_slice(), &self.device)?;
         let selected = hidden.index_select(&rows, 0)?;
         let eps = self.config.rms_norm_eps;

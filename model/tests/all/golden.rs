@@ -188,8 +188,8 @@ fn equals_pytorch(directory: &Path, arithmetic: Arithmetic) {
 
     // Computing blocks once more instead of keeping them changes no bit.
     let options = PassOptions {
-        trainable: Trainable::Adapter,
         recompute: true,
+        ..PassOptions::from(Trainable::Adapter)
     };
     let (again, recomputed) = model
         .loss_and_gradients(&tree, &targets, Some(&adapter), options)

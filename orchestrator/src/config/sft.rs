@@ -31,8 +31,11 @@ pub struct SftConfig {
     pub targets: Vec<Projection>,
     /// Passes over the trajectories.
     pub epochs: usize,
-    /// Trajectories of one optimizer step.
+    /// Trajectories computed together.
     pub batch: usize,
+    /// Batches of one optimizer step: as one batch of so many times the trajectories, to the same
+    /// weights but for rounding, in the memory of a small one.
+    pub accumulate: usize,
     /// Peak learning rate.
     pub learning_rate: f64,
     /// Share of the steps spent warming up.
@@ -66,6 +69,7 @@ impl Default for SftConfig {
             targets: Projection::ALL.to_vec(),
             epochs: 3,
             batch: 8,
+            accumulate: 1,
             learning_rate: 5e-4,
             warmup_share: 0.1,
             schedule: Schedule::Cosine,
@@ -92,6 +96,7 @@ impl SftConfig {
             },
             epochs: self.epochs,
             batch: self.batch,
+            accumulate: self.accumulate,
             learning_rate: self.learning_rate,
             warmup_share: self.warmup_share,
             schedule: self.schedule,
@@ -114,11 +119,18 @@ impl SftConfig {
     /// # Errors
     /// When there is one.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let is_empty = self.targets.is_empty();
-        if self.rank == 0 || self.alpha == 0 || self.batch == 0 || self.epochs == 0 || is_empty {
+        let counts = [
+            self.rank,
+            self.alpha,
+            self.batch,
+            self.accumulate,
+            self.epochs,
+            self.targets.len(),
+        ];
+        if counts.contains(&0) {
             return Err((
                 "model_loop.sft",
-                "rank, alpha, batch, epochs and targets must not be zero or empty",
+                "rank, alpha, batch, accumulate, epochs and targets must not be zero or empty",
             ));
         }
         let is_rate = self.learning_rate > 0.0 && self.learning_rate < 1.0;

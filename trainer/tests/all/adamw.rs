@@ -37,6 +37,7 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
         adapter: initial.config.clone(),
         epochs: golden_run.steps,
         batch,
+        accumulate: 1,
         learning_rate: golden_run.learning_rate,
         warmup_share: golden_run.warmup_steps as f64 / golden_run.steps as f64,
         schedule: Schedule::Cosine,

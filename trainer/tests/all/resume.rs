@@ -18,6 +18,7 @@ pub(crate) fn options() -> TrainOptions {
         },
         epochs: 3,
         batch: 2,
+        accumulate: 1,
         learning_rate: 1e-2,
         warmup_share: 0.2,
         schedule: Schedule::Linear,
@@ -65,20 +66,51 @@ pub(crate) fn bytes(outcome: &Outcome) -> Vec<u8> {
     serialize(&outcome.adapter.tensors()).expect("weights")
 }
 
-#[test]
-fn a_run_stopped_after_any_step_ends_in_the_same_bytes() {
+fn ends_the_same_wherever_it_stops(options: &TrainOptions) {
     let whole = tempfile::tempdir().expect("directory");
-    let whole = run(whole.path(), 0, &options());
+    let whole = run(whole.path(), 0, options);
     assert_eq!(whole.losses.len(), 6);
     assert!(whole.losses[5] < whole.losses[0], "{:?}", whole.losses);
     for stop in 1..6 {
         let directory = tempfile::tempdir().expect("directory");
-        let part = run(directory.path(), stop, &options());
+        let part = run(directory.path(), stop, options);
         assert!(!part.is_finished);
-        let rest = run(directory.path(), 0, &options());
+        let rest = run(directory.path(), 0, options);
         assert_eq!(rest.resumed_from, Some(stop));
         assert_eq!(rest.losses, whole.losses);
         assert!(bytes(&rest) == bytes(&whole), "stopped after {stop}");
+    }
+}
+
+#[test]
+fn a_run_stopped_after_any_step_ends_in_the_same_bytes() {
+    ends_the_same_wherever_it_stops(&options());
+}
+
+#[test]
+fn so_does_one_whose_steps_are_computed_in_parts() {
+    ends_the_same_wherever_it_stops(&TrainOptions {
+        batch: 1,
+        accumulate: 2,
+        ..options()
+    });
+}
+
+#[test]
+fn a_step_in_parts_learns_from_the_same_rows_in_the_same_order() {
+    let dataset = Dataset::new(rows(), 100, 0.0).expect("dataset");
+    let parts = TrainOptions {
+        batch: 1,
+        accumulate: 2,
+        ..options()
+    };
+    assert_eq!(parts.order(&dataset), options().order(&dataset));
+    let [whole, parts] = [options(), parts].map(|options| {
+        let directory = tempfile::tempdir().expect("directory");
+        run(directory.path(), 0, &options).losses
+    });
+    for (whole, part) in whole.iter().zip(&parts) {
+        assert!((whole - part).abs() < 1e-3 * whole, "{whole} {part}");
     }
 }
 

@@ -1,0 +1,131 @@
+//! Loss and gradients of one optimizer step, computed in parts that need less memory.
+
+use candle_core::Result;
+use model::adapter::Adapter;
+use model::transformer::{
+    Gradients, PassOptions, Targets, Trainable, Transformer, add_gradient,
+};
+use model::tree::TokenTree;
+
+use crate::dataset::{Row, pack};
+use crate::train::TrainOptions;
+
+/// What the rows of a step give.
+pub(crate) struct Computed {
+    /// Mean loss over their supervised tokens.
+    pub(crate) loss: f64,
+    /// Its gradients.
+    pub(crate) gradients: Gradients,
+    /// Tokens that were computed, shared prefixes of a part once.
+    pub(crate) tokens: usize,
+}
+
+/// Loss and gradients of `rows`, `batch` of them at a time. A part counts by its supervised tokens,
+/// not by being a part: the result is that of all rows at once.
+pub(crate) fn compute(
+    model: &Transformer,
+    adapter: &Adapter,
+    rows: &[&Row],
+    options: &TrainOptions,
+) -> Result<Computed> {
+    let parts: Vec<(TokenTree, Targets)> = rows.chunks(options.batch.max(1)).map(pack).collect();
+    let total: f64 = parts.iter().map(|(_, targets)| targets.total_weight()).sum();
+    let mut step = Computed {
+        loss: 0.0,
+        gradients: Gradients::new(),
+        tokens: 0,
+    };
+    for (tree, targets) in &parts {
+        let pass = PassOptions {
+            trainable: Trainable::Adapter,
+            recompute: options.recompute,
+            total: Some(total),
+        };
+        let (loss, gradients) = model.loss_and_gradients(tree, targets, Some(adapter), pass)?;
+        step.loss += loss;
+        step.tokens += tree.len();
+        for (name, gradient) in gradients {
+            add_gradient(&mut step.gradients, name, gradient)?;
+        }
+    }
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+    use model::adapter::{AdapterConfig, Projection};
+    use model::weights::Checkpoint;
+
+    use super::*;
+    use crate::optimizer::{AdamWOptions, Schedule};
+
+    fn options(batch: usize, accumulate: usize) -> TrainOptions {
+        TrainOptions {
+            adapter: AdapterConfig {
+                rank: 4,
+                alpha: 8,
+                rank_stabilised: false,
+                targets: Projection::ALL.to_vec(),
+            },
+            epochs: 1,
+            batch,
+            accumulate,
+            learning_rate: 1e-3,
+            warmup_share: 0.0,
+            schedule: Schedule::Constant,
+            max_gradient_norm: 1.0,
+            optimizer: AdamWOptions::default(),
+            seed: 0,
+            validate_every: 0,
+            patience: 0,
+            checkpoint_steps: 1,
+            recompute: false,
+        }
+    }
+
+    /// Rows with a prefix in common, and very different numbers of supervised tokens.
+    fn rows() -> Vec<Row> {
+        let row = |index: u32| {
+            let own = (0..6 + 3 * index).map(|i| 3 + (i * 13 + index * 5) % 200);
+            let tokens: Vec<u32> = (0..12).chain(own).collect();
+            let every = 1 + index as usize % 4;
+            Row {
+                id: index.to_string(),
+                mask: (0..tokens.len()).map(|at| at > 12 && at % every == 0).collect(),
+                tokens,
+            }
+        };
+        (0..8).map(row).collect()
+    }
+
+    #[test]
+    fn eight_rows_at_once_equal_four_times_two() {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        for name in ["llama_tied", "qwen3_untied"] {
+            let directory = golden.join(name);
+            let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
+            let model = Transformer::new(files).expect("model");
+            let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
+                .expect("adapter");
+            let rows = rows();
+            let rows: Vec<&Row> = rows.iter().collect();
+            let whole = compute(&model, &adapter, &rows, &options(8, 1)).expect("pass");
+            for (batch, accumulate) in [(2, 4), (3, 3), (1, 8)] {
+                let options = options(batch, accumulate);
+                let parts = compute(&model, &adapter, &rows, &options).expect("passes");
+                assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss);
+                assert!(parts.tokens > whole.tokens, "a prefix is shared within a part");
+                for (name, gradient) in &whole.gradients {
+                    let largest = |t: candle_core::Result<candle_core::Tensor>| {
+                        t.and_then(|t| t.abs()?.max_all()?.to_scalar::<f32>())
+                            .expect("maximum")
+                    };
+                    let gap = largest(gradient - &parts.gradients[name]);
+                    let size = largest(Ok(gradient.clone()));
+                    assert!(gap <= 1e-5 * size, "{name} in {batch}s: {gap} of {size}");
+                }
+            }
+        }
+    }
+}
