@@ -14,6 +14,7 @@ pub mod adapter;
 pub mod chat_template;
 pub mod config;
 pub mod decode;
+pub mod dropout;
 pub mod grammar;
 pub mod kernels;
 pub mod linear;

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use candle_core::{Device, Result, Tensor};
 
+use crate::dropout::Mask;
 use crate::kernels::gemm::{Arithmetic, Packed, Rows, sum_of_products};
 use crate::ops::{add, floats};
 
@@ -51,6 +52,24 @@ enum Weight {
     Dense(Tensor),
 }
 
+/// An adapter's pair as one pass uses it.
+#[derive(Clone, Copy)]
+pub(crate) struct Adapted<'a> {
+    pub(crate) pair: &'a Lora,
+    /// Dropout on its input, in training.
+    pub(crate) mask: Option<Mask>,
+}
+
+impl Adapted<'_> {
+    /// What the pair sees of the layer's input, or gives back to it.
+    fn dropped(self, x: Tensor) -> Result<Tensor> {
+        match self.mask {
+            Some(mask) => mask.apply(&x),
+            None => Ok(x),
+        }
+    }
+}
+
 /// What a layer gives for its input.
 pub(crate) struct Projected {
     /// `[rows, out]`
@@ -83,16 +102,23 @@ impl Linear {
     }
 
     /// The layer's result, the adapter's part included where there is one.
-    pub(crate) fn forward(&self, x: &Input<'_>, lora: Option<&Lora>) -> Result<Projected> {
+    pub(crate) fn forward(&self, x: &Input<'_>, lora: Option<Adapted<'_>>) -> Result<Projected> {
         let (y, low) = match &self.weight {
             Weight::Packed { forward, .. } => {
                 let rows = x.rows()?;
                 let arithmetic = forward.arithmetic();
                 match lora {
                     None => (product(&[(rows, forward)])?, None),
-                    Some(lora) => {
-                        let packed = lora.packed(arithmetic)?;
-                        let low = product(&[(rows, &packed.down)])?;
+                    Some(Adapted { pair, mask }) => {
+                        let packed = pair.packed(arithmetic)?;
+                        let low = match mask {
+                            None => product(&[(rows, &packed.down)])?,
+                            Some(mask) => {
+                                let dropped = mask.apply(x.tensor)?;
+                                let dropped = Input::new(&dropped, arithmetic)?;
+                                product(&[(dropped.rows()?, &packed.down)])?
+                            }
+                        };
                         let inner = Input::new(&low, arithmetic)?;
                         let y = product(&[(rows, forward), (inner.rows()?, &packed.up)])?;
                         (y, Some(low))
@@ -104,9 +130,11 @@ impl Linear {
                 match lora {
                     None => (y, None),
                     Some(lora) => {
+                        let Lora { a, b, scale, .. } = lora.pair;
                         // The adapter stays f32 under a base in bf16.
-                        let low = x.tensor.to_dtype(lora.a.dtype())?.matmul(&lora.a.t()?)?;
-                        let part = (low.matmul(&lora.b.t()?)? * lora.scale)?;
+                        let input = lora.dropped(x.tensor.to_dtype(a.dtype())?)?;
+                        let low = input.matmul(&a.t()?)?;
+                        let part = (low.matmul(&b.t()?)? * *scale)?;
                         (add(&y, &part.to_dtype(y.dtype())?)?, Some(low))
                     }
                 }
@@ -128,7 +156,7 @@ impl Linear {
 /// One of the layers that read the same input, on the way back.
 pub(crate) struct Reader<'a> {
     pub(crate) linear: &'a Linear,
-    pub(crate) lora: Option<&'a Lora>,
+    pub(crate) lora: Option<Adapted<'a>>,
     /// Gradient by the layer's result, `[rows, out]`.
     pub(crate) dy: &'a Tensor,
 }
@@ -148,6 +176,8 @@ pub(crate) fn input_gradient(readers: &[Reader<'_>]) -> Result<ReadersGradient> 
     let mut dx: Option<Tensor> = None;
     // Stored operands: of each layer's gradient, and of its adapter's inner gradient.
     let mut stored: Vec<(Rows, &Packed)> = Vec::new();
+    // What comes through adapters with dropout, which can't be summed with the rest before.
+    let mut dropped: Vec<Tensor> = Vec::new();
     for reader in readers {
         match &reader.linear.weight {
             Weight::Packed { forward, backward } => {
@@ -155,12 +185,17 @@ pub(crate) fn input_gradient(readers: &[Reader<'_>]) -> Result<ReadersGradient> 
                 let dy = Input::new(reader.dy, arithmetic)?;
                 let inner = match reader.lora {
                     None => None,
-                    Some(lora) => {
-                        let back = lora.packed_back(arithmetic)?;
+                    Some(Adapted { pair, mask }) => {
+                        let back = pair.packed_back(arithmetic)?;
                         let low = product(&[(dy.rows()?, &back.up)])?;
                         let (m, rank) = low.dims2()?;
                         let rows = Rows::new(&floats(&low)?, m, rank, arithmetic);
-                        stored.push((rows, &back.down));
+                        match mask {
+                            None => stored.push((rows, &back.down)),
+                            Some(mask) => {
+                                dropped.push(mask.apply(&product(&[(&rows, &back.down)])?)?);
+                            }
+                        }
                         Some(low)
                     }
                 };
@@ -174,9 +209,11 @@ pub(crate) fn input_gradient(readers: &[Reader<'_>]) -> Result<ReadersGradient> 
                 let mut part = reader.dy.matmul(weight)?;
                 let mut inner = None;
                 if let Some(lora) = reader.lora {
-                    let dy = reader.dy.to_dtype(lora.a.dtype())?;
-                    let low = (dy.matmul(&lora.b)? * lora.scale)?;
-                    part = add(&part, &low.matmul(&lora.a)?.to_dtype(part.dtype())?)?;
+                    let Lora { a, b, scale, .. } = lora.pair;
+                    let dy = reader.dy.to_dtype(a.dtype())?;
+                    let low = (dy.matmul(b)? * *scale)?;
+                    let back = lora.dropped(low.matmul(a)?)?;
+                    part = add(&part, &back.to_dtype(part.dtype())?)?;
                     inner = Some(low);
                 }
                 dlow.push(inner);
@@ -187,13 +224,16 @@ pub(crate) fn input_gradient(readers: &[Reader<'_>]) -> Result<ReadersGradient> 
             }
         }
     }
-    let dx = match dx {
+    let mut dx = match dx {
         Some(dx) => dx,
         None => {
             let terms: Vec<(&Rows, &Packed)> = stored.iter().map(|(r, w)| (r, *w)).collect();
             product(&terms)?
         }
     };
+    for part in &dropped {
+        dx = add(&dx, part)?;
+    }
     Ok(ReadersGradient { dx, dlow })
 }
 

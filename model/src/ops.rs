@@ -57,7 +57,7 @@ pub(crate) fn floats(tensor: &Tensor) -> Result<impl Deref<Target = [f32]> + '_>
 }
 
 /// Fill `out` row by row, over threads when there is enough to do.
-fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
     if out.len() < SERIAL {
         out.chunks_exact_mut(width)
             .enumerate()

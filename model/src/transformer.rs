@@ -14,8 +14,9 @@ use candle_core::{Device, Result, Tensor};
 
 use crate::adapter::{Adapter, Projection, parameter_name};
 use crate::config::ModelConfig;
+use crate::dropout::Dropout;
 use crate::kernels::gemm::Arithmetic;
-use crate::linear::{Columns, Input, Linear, Lora, Reader, input_gradient};
+use crate::linear::{Adapted, Columns, Input, Linear, Reader, input_gradient};
 use crate::ops::{self, Heads, RopeTable};
 use crate::tree::TokenTree;
 use crate::weights::{Checkpoint, TensorMap};
@@ -44,6 +45,8 @@ pub struct PassOptions {
     /// learns from; the losses and gradients of the parts then add up to those of the whole. Without
     /// it, the tree's own.
     pub total: Option<f64>,
+    /// Dropout on the adapter's inputs.
+    pub dropout: Option<Dropout>,
 }
 
 impl From<Trainable> for PassOptions {
@@ -52,6 +55,7 @@ impl From<Trainable> for PassOptions {
             trainable,
             recompute: false,
             total: None,
+            dropout: None,
         }
     }
 }
@@ -217,6 +221,7 @@ impl Transformer {
                 config: &self.config,
                 layer,
                 adapter,
+                dropout: None,
                 table: &table,
                 arithmetic: self.arithmetic,
             };
@@ -277,21 +282,22 @@ impl Transformer {
         let mut x = self.embed(&tree.tokens)?;
         let mut attend =
             |q: &Tensor, k: &Tensor, v: &Tensor| ops::tree_attention(tree, heads, q, k, v);
+        let context = |layer| BlockContext {
+            config: &self.config,
+            layer,
+            adapter,
+            dropout: options.dropout,
+            table: &table,
+            arithmetic: self.arithmetic,
+        };
         let mut tapes = Vec::with_capacity(self.blocks.len());
         for (layer, block) in self.blocks.iter().enumerate() {
-            let context = BlockContext {
-                config: &self.config,
-                layer,
-                adapter,
-                table: &table,
-                arithmetic: self.arithmetic,
-            };
             if options.recompute {
                 tapes.push(Kept::Input(x.clone()));
-                x = block.forward(context, x, &mut attend, None)?;
+                x = block.forward(context(layer), x, &mut attend, None)?;
             } else {
                 let mut tape = None;
-                x = block.forward(context, x, &mut attend, Some(&mut tape))?;
+                x = block.forward(context(layer), x, &mut attend, Some(&mut tape))?;
                 tapes.extend(tape.map(|tape| Kept::Tape(Box::new(tape))));
             }
         }
@@ -305,19 +311,12 @@ impl Transformer {
         let (loss, mut dx) = self.loss_backward(&x, targets, &mut pass)?;
         drop(x);
         for (layer, block) in self.blocks.iter().enumerate().rev() {
-            let context = BlockContext {
-                config: &self.config,
-                layer,
-                adapter,
-                table: &table,
-                arithmetic: self.arithmetic,
-            };
             // Taken off one by one, so that a block's activations are freed when it is done.
             let tape = match tapes.pop() {
                 Some(Kept::Tape(tape)) => *tape,
                 Some(Kept::Input(input)) => {
                     let mut tape = None;
-                    block.forward(context, input, &mut attend, Some(&mut tape))?;
+                    block.forward(context(layer), input, &mut attend, Some(&mut tape))?;
                     match tape {
                         Some(tape) => tape,
                         None => candle_core::bail!("a block left no tape"),
@@ -325,7 +324,7 @@ impl Transformer {
                 }
                 None => candle_core::bail!("a block left no tape"),
             };
-            dx = block.backward(context, &tape, &dx, &mut pass)?;
+            dx = block.backward(context(layer), &tape, &dx, &mut pass)?;
         }
         if options.trainable == Trainable::Base {
             let ids = Tensor::new(tree.tokens.as_slice(), &self.device)?;
@@ -382,20 +381,30 @@ impl Pass<'_> {
         if !is_base && readers.iter().all(|reader| reader.lora.is_none()) {
             return Ok(back.dx);
         }
-        let x = Columns::new(x, context.arithmetic)?;
+        let columns = Columns::new(x, context.arithmetic)?;
         for ((projection, linear, dy), (reader, dlow)) in
             layers.iter().zip(readers.iter().zip(&back.dlow))
         {
             if is_base {
                 let name = format!("model.layers.{}.{}", context.layer, projection.path());
-                self.add(format!("{name}.weight"), x.outer_product(dy)?)?;
+                self.add(format!("{name}.weight"), columns.outer_product(dy)?)?;
                 if linear.has_bias() {
                     self.add(format!("{name}.bias"), dy.sum(0)?)?;
                 }
             } else if let (Some(lora), Some(low), Some(dlow)) =
                 (reader.lora, &low[*projection as usize], dlow)
             {
-                let gradient = lora.gradient(&x, low, dy, dlow)?;
+                // With dropout every pair has seen an input of its own.
+                let dropped = lora
+                    .mask
+                    .map(|mask| mask.apply(&x.to_dtype(low.dtype())?))
+                    .transpose()?;
+                let own = dropped
+                    .as_ref()
+                    .map(|x| Columns::new(x, context.arithmetic))
+                    .transpose()?;
+                let x = own.as_ref().unwrap_or(&columns);
+                let gradient = lora.pair.gradient(x, low, dy, dlow)?;
                 self.add(parameter_name(context.layer, *projection, "A"), gradient.a)?;
                 self.add(parameter_name(context.layer, *projection, "B"), gradient.b)?;
             }
@@ -427,14 +436,20 @@ struct BlockContext<'a> {
     config: &'a ModelConfig,
     layer: usize,
     adapter: Option<&'a Adapter>,
+    dropout: Option<Dropout>,
     table: &'a RopeTable,
     arithmetic: Arithmetic,
 }
 
 impl<'a> BlockContext<'a> {
-    fn lora(&self, projection: Projection) -> Option<&'a Lora> {
-        self.adapter.and_then(|a| a.get(self.layer, projection))
+    fn lora(&self, projection: Projection) -> Option<Adapted<'a>> {
+        let pair = self.adapter?.get(self.layer, projection)?;
+        let mask = self
+            .dropout
+            .map(|dropout| dropout.mask(self.layer, projection));
+        Some(Adapted { pair, mask })
     }
+
     fn name(&self, part: &str) -> String {
         format!("model.layers.{}.{part}.weight", self.layer)
     }

@@ -156,6 +156,7 @@ mod tests {
             epochs: 2,
             batch,
             accumulate: 1,
+            dropout: 0.0,
             learning_rate: 1e-3,
             warmup_share: 0.0,
             schedule: Schedule::Constant,

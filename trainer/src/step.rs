@@ -2,6 +2,7 @@
 
 use candle_core::Result;
 use model::adapter::Adapter;
+use model::dropout::Dropout;
 use model::transformer::{
     Gradients, PassOptions, Targets, Trainable, Transformer, add_gradient,
 };
@@ -20,12 +21,13 @@ pub(crate) struct Computed {
     pub(crate) tokens: usize,
 }
 
-/// Loss and gradients of `rows`, `batch` of them at a time. A part counts by its supervised tokens,
-/// not by being a part: the result is that of all rows at once.
+/// Loss and gradients of `rows` in step `number`, `batch` of them at a time. A part counts by its
+/// supervised tokens, not by being a part: but for dropout, the result is that of all rows at once.
 pub(crate) fn compute(
     model: &Transformer,
     adapter: &Adapter,
     rows: &[&Row],
+    number: usize,
     options: &TrainOptions,
 ) -> Result<Computed> {
     let parts: Vec<(TokenTree, Targets)> = rows.chunks(options.batch.max(1)).map(pack).collect();
@@ -35,11 +37,15 @@ pub(crate) fn compute(
         gradients: Gradients::new(),
         tokens: 0,
     };
-    for (tree, targets) in &parts {
+    for (part, (tree, targets)) in parts.iter().enumerate() {
         let pass = PassOptions {
             trainable: Trainable::Adapter,
             recompute: options.recompute,
             total: Some(total),
+            dropout: (options.dropout > 0.0).then(|| Dropout {
+                probability: options.dropout,
+                seed: dropout_seed(options.seed, number, part),
+            }),
         };
         let (loss, gradients) = model.loss_and_gradients(tree, targets, Some(adapter), pass)?;
         step.loss += loss;
@@ -49,6 +55,19 @@ pub(crate) fn compute(
         }
     }
     Ok(step)
+}
+
+/// Names a pass by its place in the training, not by what was drawn before it: a resumed training
+/// drops what one left alone does.
+fn dropout_seed(seed: u64, step: usize, part: usize) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"dropout");
+    for number in [seed, step as u64, part as u64] {
+        hasher.update(&number.to_le_bytes());
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
 }
 
 #[cfg(test)]
@@ -71,6 +90,7 @@ mod tests {
             epochs: 1,
             batch,
             accumulate,
+            dropout: 0.0,
             learning_rate: 1e-3,
             warmup_share: 0.0,
             schedule: Schedule::Constant,
@@ -110,10 +130,10 @@ mod tests {
                 .expect("adapter");
             let rows = rows();
             let rows: Vec<&Row> = rows.iter().collect();
-            let whole = compute(&model, &adapter, &rows, &options(8, 1)).expect("pass");
+            let whole = compute(&model, &adapter, &rows, 0, &options(8, 1)).expect("pass");
             for (batch, accumulate) in [(2, 4), (3, 3), (1, 8)] {
                 let options = options(batch, accumulate);
-                let parts = compute(&model, &adapter, &rows, &options).expect("passes");
+                let parts = compute(&model, &adapter, &rows, 0, &options).expect("passes");
                 assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss);
                 assert!(parts.tokens > whole.tokens, "a prefix is shared within a part");
                 for (name, gradient) in &whole.gradients {
@@ -127,5 +147,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn dropout_differs_from_step_to_step_and_part_to_part_and_repeats() {
+        let directory =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
+        let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
+        let model = Transformer::new(files).expect("model");
+        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
+            .expect("adapter");
+        let rows = rows();
+        // The same row twice, so that the parts differ by their masks alone.
+        let rows = [&rows[5], &rows[5]];
+        let loss = |number: usize, batch: usize, dropout: f64| {
+            let options = TrainOptions {
+                dropout,
+                ..options(batch, 2 / batch)
+            };
+            let step = compute(&model, &adapter, &rows, number, &options);
+            step.expect("pass").loss
+        };
+        assert_eq!(loss(3, 2, 0.3), loss(3, 2, 0.3));
+        assert_ne!(loss(3, 2, 0.3), loss(4, 2, 0.3));
+        assert_ne!(loss(3, 2, 0.3), loss(3, 2, 0.0));
+        assert_ne!(loss(3, 1, 0.3), loss(3, 2, 0.3));
     }
 }

@@ -67,6 +67,10 @@ pub struct TrainOptions {
     /// Batches of one optimizer step. They weigh by their supervised tokens, so that several small
     /// ones are one large one with less memory.
     pub accumulate: usize,
+    /// Share of the adapter's inputs that training sets to zero, see [`Dropout`].
+    ///
+    /// [`Dropout`]: model::dropout::Dropout
+    pub dropout: f64,
     /// Peak learning rate.
     pub learning_rate: f64,
     /// Share of the steps spent warming up.
@@ -77,7 +81,7 @@ pub struct TrainOptions {
     pub max_gradient_norm: f64,
     /// AdamW's constants.
     pub optimizer: AdamWOptions,
-    /// Seed of the initial adapter and of the order.
+    /// Seed of the initial adapter, of the order and of dropout.
     pub seed: u64,
     /// Steps between evaluations on the dataset's validation rows; 0 evaluates after each pass over
     /// the data. The last step is always followed by one.
@@ -87,6 +91,8 @@ pub struct TrainOptions {
     /// Steps between checkpoints.
     pub checkpoint_steps: usize,
     /// Compute blocks twice rather than keep their activations, see [`PassOptions`].
+    ///
+    /// [`PassOptions`]: model::transformer::PassOptions
     pub recompute: bool,
 }
 
@@ -219,7 +225,7 @@ pub fn train(
             loss,
             mut gradients,
             tokens: computed_tokens,
-        } = compute(model, &current.adapter, &rows, options)?;
+        } = compute(model, &current.adapter, &rows, step, options)?;
         let norm = global_norm(&gradients)?;
         if !loss.is_finite() || !norm.is_finite() {
             return Err(TrainError::Diverged { step: step + 1 });

@@ -3,5 +3,6 @@
 #![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
 mod chat_vectors;
+mod dropout;
 mod golden;
 mod greedy;

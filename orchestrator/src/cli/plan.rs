@@ -209,13 +209,18 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             1 => String::new(),
             batches => format!(" × {batches}"),
         };
+        let dropout = if sft.dropout > 0.0 {
+            format!(", dropout {}", sft.dropout)
+        } else {
+            String::new()
+        };
         let aside = if sft.validation > 0.0 {
             format!(", {:.0}% of the problems held out", 100.0 * sft.validation)
         } else {
             String::new()
         };
         lines.push(format!(
-            "    fine-tune  LoRA rank {}, {} epochs, batch {}{parts}, learning rate {}, on {:?}{aside}",
+            "    fine-tune  LoRA rank {}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{aside}",
             sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
         ));
         lines.push(format!("    decide     {}", decide(gate, sizes, 1)));

@@ -36,6 +36,8 @@ pub struct SftConfig {
     /// Batches of one optimizer step: as one batch of so many times the trajectories, to the same
     /// weights but for rounding, in the memory of a small one.
     pub accumulate: usize,
+    /// Share of the adapter's inputs that are set to zero in training, against learning by heart.
+    pub dropout: f64,
     /// Peak learning rate.
     pub learning_rate: f64,
     /// Share of the steps spent warming up.
@@ -70,6 +72,7 @@ impl Default for SftConfig {
             epochs: 3,
             batch: 8,
             accumulate: 1,
+            dropout: 0.0,
             learning_rate: 5e-4,
             warmup_share: 0.1,
             schedule: Schedule::Cosine,
@@ -97,6 +100,7 @@ impl SftConfig {
             epochs: self.epochs,
             batch: self.batch,
             accumulate: self.accumulate,
+            dropout: self.dropout,
             learning_rate: self.learning_rate,
             warmup_share: self.warmup_share,
             schedule: self.schedule,
@@ -133,6 +137,12 @@ impl SftConfig {
                 "rank, alpha, batch, accumulate, epochs and targets must not be zero or empty",
             ));
         }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err((
+                "model_loop.sft.dropout",
+                "must be at least 0 and below 1; 0.05 to 0.1 is usual",
+            ));
+        }
         let is_rate = self.learning_rate > 0.0 && self.learning_rate < 1.0;
         if !is_rate || !(0.0..=1.0).contains(&self.warmup_share) {
             return Err((
@@ -167,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn validation_is_a_share_and_what_follows_from_it_needs_it() {
+    fn shares_have_their_range_and_what_follows_from_validation_needs_it() {
         let refused = |config: SftConfig| config.check().expect_err("refused").0;
         let with = |validation| SftConfig {
             validation,
@@ -181,5 +191,10 @@ mod tests {
         };
         assert_eq!(refused(patient(0.0)), "model_loop.sft");
         assert_eq!(patient(0.1).check(), Ok(()));
+        let all_dropped = SftConfig {
+            dropout: 1.0,
+            ..SftConfig::default()
+        };
+        assert_eq!(refused(all_dropped), "model_loop.sft.dropout");
     }
 }

@@ -38,6 +38,7 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
         epochs: golden_run.steps,
         batch,
         accumulate: 1,
+        dropout: 0.0,
         learning_rate: golden_run.learning_rate,
         warmup_share: golden_run.warmup_steps as f64 / golden_run.steps as f64,
         schedule: Schedule::Cosine,

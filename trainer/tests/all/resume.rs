@@ -19,6 +19,7 @@ pub(crate) fn options() -> TrainOptions {
         epochs: 3,
         batch: 2,
         accumulate: 1,
+        dropout: 0.0,
         learning_rate: 1e-2,
         warmup_share: 0.2,
         schedule: Schedule::Linear,
@@ -88,12 +89,28 @@ fn a_run_stopped_after_any_step_ends_in_the_same_bytes() {
 }
 
 #[test]
-fn so_does_one_whose_steps_are_computed_in_parts() {
+fn so_does_one_whose_steps_are_computed_in_parts_with_dropout() {
     ends_the_same_wherever_it_stops(&TrainOptions {
         batch: 1,
         accumulate: 2,
+        dropout: 0.2,
         ..options()
     });
+}
+
+#[test]
+fn computing_blocks_twice_drops_the_same() {
+    let [kept, twice] = [false, true].map(|recompute| {
+        let directory = tempfile::tempdir().expect("directory");
+        let options = TrainOptions {
+            dropout: 0.2,
+            recompute,
+            ..options()
+        };
+        run(directory.path(), 0, &options)
+    });
+    assert_eq!(kept.losses, twice.losses);
+    assert!(bytes(&kept) == bytes(&twice));
 }
 
 #[test]
