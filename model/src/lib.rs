@@ -1,6 +1,7 @@
 //! θ: one transformer for decoding and for training, with its tokenizer and chat template.
 //!
-//! - [`weights`] and [`config`] read Hugging Face directories and GGUF files, [`adapter`] PEFT's.
+//! - [`weights`] and [`config`] read Hugging Face directories and GGUF files, [`adapter`] PEFT's;
+//!   [`export`] writes them, an adapter merged into its base.
 //! - [`transformer`] is the Llama/Qwen2/Qwen3 decoder, forward and backward, over [`tree`]s of
 //!   tokens that share prefixes.
 //! - [`decode`] is the engine: continuous batching over a prefix tree of key-value blocks; [`grammar`]
@@ -15,6 +16,8 @@ pub mod chat_template;
 pub mod config;
 pub mod decode;
 pub mod dropout;
+pub mod export;
+mod gguf_names;
 pub mod grammar;
 pub mod kernels;
 pub mod linear;

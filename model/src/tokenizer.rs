@@ -12,6 +12,7 @@ mod encoded;
 mod error;
 mod gguf;
 mod stream;
+mod to_gguf;
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -12,6 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use serde::Deserialize;
 
 use crate::config::{ConfigError, Family, ModelConfig};
+use crate::gguf_names::{from_gguf_rows, hugging_face_name};
 
 /// Why weights can't be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -178,15 +179,7 @@ impl Checkpoint {
             let quantised = content
                 .tensor(&mut file, gguf_name, &Device::Cpu)
                 .map_err(corrupt)?;
-            let mut tensor = quantised.dequantize(&Device::Cpu)?;
-            // llama.cpp's converter interleaves the rotary halves of q and k for this family.
-            if config.family == Family::Llama {
-                if name.ends_with("q_proj.weight") {
-                    tensor = halves(&tensor, config.num_attention_heads)?;
-                } else if name.ends_with("k_proj.weight") {
-                    tensor = halves(&tensor, config.num_key_value_heads)?;
-                }
-            }
+            let tensor = from_gguf_rows(&name, quantised.dequantize(&Device::Cpu)?, &config)?;
             tensors.insert(name, tensor.to_dtype(dtype)?.to_device(device)?);
         }
         Ok(Self {
@@ -195,46 +188,6 @@ impl Checkpoint {
             metadata: Some(content.metadata),
         })
     }
-}
-
-/// Undo the interleaved rotary order: `[heads, half, 2, k]` to `[heads, 2, half, k]`.
-fn halves(weight: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
-    let (rows, columns) = weight.dims2()?;
-    weight
-        .reshape((heads, rows / heads / 2, 2, columns))?
-        .transpose(1, 2)?
-        .contiguous()?
-        .reshape((rows, columns))
-}
-
-fn hugging_face_name(gguf: &str) -> Option<String> {
-    let (stem, kind) = gguf.rsplit_once('.')?;
-    let name = match stem {
-        "token_embd" => "model.embed_tokens".to_owned(),
-        "output_norm" => "model.norm".to_owned(),
-        "output" => "lm_head".to_owned(),
-        // A precomputed table some files carry; we compute frequencies from the configuration.
-        "rope_freqs" => return None,
-        _ => {
-            let (layer, part) = stem.strip_prefix("blk.")?.split_once('.')?;
-            let part = match part {
-                "attn_norm" => "input_layernorm",
-                "attn_q" => "self_attn.q_proj",
-                "attn_k" => "self_attn.k_proj",
-                "attn_v" => "self_attn.v_proj",
-                "attn_output" => "self_attn.o_proj",
-                "attn_q_norm" => "self_attn.q_norm",
-                "attn_k_norm" => "self_attn.k_norm",
-                "ffn_norm" => "post_attention_layernorm",
-                "ffn_gate" => "mlp.gate_proj",
-                "ffn_up" => "mlp.up_proj",
-                "ffn_down" => "mlp.down_proj",
-                other => other,
-            };
-            format!("model.layers.{layer}.{part}")
-        }
-    };
-    Some(format!("{name}.{kind}"))
 }
 
 /// Every tensor of a safetensors file.
@@ -256,7 +209,7 @@ pub fn load_safetensors(path: &Path, device: &Device) -> Result<TensorMap, Weigh
     Ok(tensors.into_iter().collect())
 }
 
-fn first_line(error: &dyn std::error::Error) -> String {
+pub(crate) fn first_line(error: &dyn std::error::Error) -> String {
     error
         .to_string()
         .lines()

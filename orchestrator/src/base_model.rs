@@ -57,17 +57,31 @@ pub fn locate(loaded: &Loaded, cache: &Path) -> ModelPath {
     }
 }
 
-impl BaseModel {
-    /// Its name, without the hash.
-    pub fn name(&self) -> &str {
-        self.id.split_once('@').map_or(&self.id, |(name, _)| name)
-    }
+/// A base model as its files say, not yet made ready to compute with.
+pub struct ModelFiles {
+    /// Name and hash of its weights.
+    pub id: String,
+    /// File or directory.
+    pub path: PathBuf,
+    /// Shape and weights.
+    pub checkpoint: Checkpoint,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Source of the chat template.
+    pub template: String,
+}
 
-    /// Load the configuration's model.
+impl ModelFiles {
+    /// Read the configuration's model.
     ///
     /// # Errors
     /// When it is missing, damaged, of an unknown family, or lacks tokenizer or template.
-    pub fn load(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
+    pub fn read(
+        loaded: &Loaded,
+        cache: &Path,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self, RunError> {
         let found = locate(loaded, cache);
         let path = &found.path;
         if !path.exists() {
@@ -85,6 +99,36 @@ impl BaseModel {
                 name,
             });
         }
+        let checkpoint = Checkpoint::load(path, dtype, device)?;
+        let (tokenizer, template) = match &checkpoint.metadata {
+            Some(metadata) => from_metadata(path, metadata)?,
+            None => from_directory(path)?,
+        };
+        let name = found.known.map_or_else(|| own_name(path), str::to_owned);
+        // A template that can't be read is a fault to hear of before the first rollout.
+        ChatTemplate::new(&template)?;
+        Ok(Self {
+            id: format!("{name}@{}", &hash[..12]),
+            path: found.path,
+            checkpoint,
+            tokenizer,
+            template,
+        })
+    }
+}
+
+impl BaseModel {
+    /// Its name, without the hash.
+    pub fn name(&self) -> &str {
+        self.id.split_once('@').map_or(&self.id, |(name, _)| name)
+    }
+
+    /// Load the configuration's model.
+    ///
+    /// # Errors
+    /// See [`ModelFiles::read`]; also when no token that ends a turn is named, or this machine can't
+    /// compute as configured.
+    pub fn load(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
         // A served policy leaves the whole device to training.
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
         let (device, dtype) = match loaded.config.model_loop.sft.device {
@@ -92,24 +136,19 @@ impl BaseModel {
             _ => (Device::Cpu, DType::F32),
         };
         let arithmetic = loaded.config.model.arithmetic.resolve()?;
-        let mut checkpoint = Checkpoint::load(path, dtype, &device)?;
-        let metadata = checkpoint.metadata.take();
-        let (tokenizer, template) = match &metadata {
-            Some(metadata) => from_metadata(path, metadata)?,
-            None => from_directory(path)?,
-        };
+        let ModelFiles {
+            id,
+            path,
+            checkpoint,
+            tokenizer,
+            template,
+        } = ModelFiles::read(loaded, cache, dtype, &device)?;
         let mut stop_tokens = checkpoint.config.eos_token_ids.clone();
         stop_tokens.extend(tokenizer.eos_id().filter(|id| !stop_tokens.contains(id)));
         if stop_tokens.is_empty() {
             let reason = "no end-of-turn token is named".to_owned();
-            return Err(RunError::ModelPart {
-                path: path.clone(),
-                reason,
-            });
+            return Err(RunError::ModelPart { path, reason });
         }
-        let name = found.known.map_or_else(|| own_name(path), str::to_owned);
-        // A template that can't be read is a fault to hear of before the first rollout.
-        ChatTemplate::new(&template)?;
         let mut variables = serde_json::Map::new();
         for (variable, id) in [
             ("bos_token", tokenizer.bos_id()),
@@ -120,7 +159,7 @@ impl BaseModel {
             }
         }
         Ok(Self {
-            id: format!("{name}@{}", &hash[..12]),
+            id,
             variables,
             model: Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?),
             tokenizer: Arc::new(tokenizer),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use model::adapter::AdapterError;
 use model::chat_template::ChatTemplateError;
 use model::decode::EngineError;
+use model::export::ExportError;
 use model::tokenizer::TokenizerError;
 use model::weights::WeightsError;
 use registry::RegistryError;
@@ -76,6 +77,9 @@ pub enum RunError {
     /// An adapter can't be read.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
+    /// The model can't be written for other programs.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// The policy can't be set up.
     #[error("policy: {0}")]
     Policy(#[from] PolicyError),
@@ -233,6 +237,13 @@ impl RunError {
             | Self::NoAdapter { .. }
             | Self::NoTrajectory { .. }
             | Self::Data { .. }
+            | Self::Export(
+                ExportError::Exists { .. }
+                | ExportError::NeedsGguf { .. }
+                | ExportError::NoPlace { .. }
+                | ExportError::TooLarge { .. }
+                | ExportError::Tokenizer(_),
+            )
             | Self::Registry(RegistryError::UnknownVersion { .. }) => 2,
             Self::NoModel { .. }
             | Self::DamagedModel { .. }
@@ -253,7 +264,11 @@ impl RunError {
             | Self::Policy(_) => 3,
             Self::Stopped { .. } | Self::Busy { .. } | Self::Unfinished { .. } => 4,
             Self::Store(StoreError::Full) => 5,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => 5,
+            Self::Io { source, .. } | Self::Export(ExportError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                5
+            }
             _ => 1,
         }
     }
@@ -289,6 +304,15 @@ impl RunError {
             Self::Train(TrainError::Memory { .. }) => {
                 "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
             }
+            Self::Export(ExportError::Exists { .. }) => "Remove it, or name another --out.".into(),
+            Self::Export(ExportError::NeedsGguf { .. }) => {
+                "Let --out end in .gguf, or take another --type.".into()
+            }
+            Self::Export(ExportError::NoPlace { form: "a GGUF file", .. } | ExportError::Tokenizer(_)) => {
+                "Write a directory instead: an --out that doesn't end in .gguf.".into()
+            }
+            Self::Export(ExportError::NoPlace { .. }) => "Write a GGUF file instead: an --out that ends in .gguf.".into(),
+            Self::Export(ExportError::TooLarge { .. }) => "A larger --type holds them: bf16 or f32; if they are no numbers, the adapter is broken.".into(),
             Self::Stopped { reason: StopReason::File } => {
                 "Remove the file `stop`, then give the same command to go on.".into()
             }

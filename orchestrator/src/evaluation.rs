@@ -253,7 +253,7 @@ fn find_harness(
 }
 
 /// The adapter of a run whose id begins like this.
-fn find_adapter(run: &Path, prefix: &str) -> Result<String, RunError> {
+pub(crate) fn find_adapter(run: &Path, prefix: &str) -> Result<String, RunError> {
     let folder = run.join("adapters");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut known: Vec<String> = entries

@@ -17,8 +17,11 @@ const QWEN2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{
 /// The split pattern of Llama 3, from its published `tokenizer.json`: digits in groups of three.
 const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-const CONTROL: u64 = 3;
-const USER_DEFINED: u64 = 4;
+/// Token types.
+pub(super) const NORMAL: u64 = 1;
+pub(super) const CONTROL: u64 = 3;
+pub(super) const USER_DEFINED: u64 = 4;
+pub(super) const UNUSED: u64 = 5;
 
 /// A tokenizer description in the `tokenizer.json` form, with the ids GGUF keeps beside it.
 pub(super) struct Description {
@@ -80,7 +83,7 @@ pub(super) fn describe(
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": matches!(pre, PreTokenizer::Llama3),
+            "ignore_merges": pre.ignores_merges(),
             "vocab": vocabulary, "merges": merges,
         },
     });
@@ -92,7 +95,8 @@ pub(super) fn describe(
 }
 
 /// How text is cut before merging.
-enum PreTokenizer {
+#[derive(Clone, Copy)]
+pub(super) enum PreTokenizer {
     Gpt2,
     SmolLm,
     Qwen2,
@@ -100,6 +104,23 @@ enum PreTokenizer {
 }
 
 impl PreTokenizer {
+    pub(super) const ALL: [Self; 4] = [Self::Gpt2, Self::SmolLm, Self::Qwen2, Self::Llama3];
+
+    /// Its first name among those that are read.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gpt2 => "gpt-2",
+            Self::SmolLm => "smollm",
+            Self::Qwen2 => "qwen2",
+            Self::Llama3 => "llama-bpe",
+        }
+    }
+
+    /// Whether a whole word that is in the vocabulary is taken as it is.
+    pub(super) fn ignores_merges(self) -> bool {
+        matches!(self, Self::Llama3)
+    }
+
     fn named(name: &str) -> Result<Self, TokenizerError> {
         match name {
             "gpt-2" | "default" => Ok(Self::Gpt2),
@@ -112,14 +133,14 @@ impl PreTokenizer {
         }
     }
 
-    fn normalizer(&self) -> Value {
+    pub(super) fn normalizer(self) -> Value {
         match self {
             Self::Qwen2 => json!({"type": "NFC"}),
             Self::Gpt2 | Self::SmolLm | Self::Llama3 => Value::Null,
         }
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(self) -> Value {
         let steps = match self {
             Self::Gpt2 => return byte_level(true),
             Self::SmolLm => [

@@ -396,3 +396,47 @@ fn files_that_work_in_another_way_are_refused() {
     );
     assert!(Tokenizer::from_json(b"{}").is_err());
 }
+
+#[test]
+fn what_is_written_for_gguf_and_as_json_is_read_back_as_the_same() {
+    for pre in ["gpt-2", "smollm", "qwen2", "llama-bpe"] {
+        let tokenizer = small(pre);
+        let rows = tokenizer.vocab_size() + 2;
+        let written = tokenizer.to_gguf(rows).expect("written");
+        let name = format!("{:?}", written["tokenizer.ggml.pre"]);
+        assert_eq!(name, format!("String({pre:?})"));
+        let from_gguf = Tokenizer::from_gguf(&written).expect("read");
+        assert_eq!(from_gguf.vocab_size(), rows, "embeddings without a token");
+        let json = serde_json::to_vec(&tokenizer.to_json().expect("JSON")).expect("bytes");
+        let from_json = Tokenizer::from_json(&json).expect("read");
+        for read in [&from_gguf, &from_json] {
+            assert_eq!(read.special_tokens(), tokenizer.special_tokens());
+            for text in ["<|im_start|>abc 12 ab's.\n\n", "<think> PAD\u{fc}", " abc a123456"] {
+                let ids = |tokenizer: &Tokenizer| tokenizer.encode(text).expect("ids");
+                assert_eq!(ids(read), ids(&tokenizer), "{pre} {text:?}");
+            }
+        }
+        let ends = |tokenizer: &Tokenizer| (tokenizer.bos_id(), tokenizer.eos_id());
+        assert_eq!(ends(&from_gguf), ends(&tokenizer));
+        let few = tokenizer.to_gguf(rows - 3).expect_err("too few");
+        assert!(few.to_string().contains("tokens for"), "{few}");
+    }
+}
+
+#[test]
+fn what_gguf_has_no_name_for_is_not_written() {
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut json = small("smollm").to_json().expect("JSON");
+        change(&mut json);
+        let json = serde_json::to_vec(&json).expect("bytes");
+        let tokenizer = Tokenizer::from_json(&json).expect("read");
+        let error = tokenizer.to_gguf(tokenizer.vocab_size());
+        error.expect_err("refused").to_string()
+    };
+    let other = refused(&|json| json["pre_tokenizer"] = json!({"type": "Whitespace"}));
+    assert!(other.contains("pre-tokenizer in GGUF: {\"type\":\"Whitespace\"}"), "{other}");
+    let normalised = refused(&|json| json["normalizer"] = json!({"type": "NFC"}));
+    assert!(normalised.contains("Digits"), "{normalised}");
+    let greedy = refused(&|json| json["added_tokens"][0]["lstrip"] = true.into());
+    assert!(greedy.contains("takes what is beside it"), "{greedy}");
+}

@@ -164,6 +164,8 @@ fn smollm2_encodes_as_the_reference() {
     assert_eq!((tokenizer.bos_id(), tokenizer.eos_id()), (Some(1), Some(2)));
     let converted = Tokenizer::from_gguf(&as_gguf(&path, "smollm")).expect("tokenizer");
     check_vectors(&converted, &vectors);
+    let ours = tokenizer.to_gguf(49152).expect("metadata");
+    check_vectors(&Tokenizer::from_gguf(&ours).expect("tokenizer"), &vectors);
 }
 
 #[test]
@@ -218,6 +220,9 @@ fn qwen3_encodes_as_the_reference() {
     let converted = Tokenizer::from_gguf(&as_gguf(&path, "qwen2")).expect("tokenizer");
     check_vectors(&converted, &vectors);
     check_problems(&converted, &published);
+    // The embedding has more rows than there are tokens.
+    let ours = published.to_gguf(151_936).expect("metadata");
+    check_vectors(&Tokenizer::from_gguf(&ours).expect("tokenizer"), &vectors);
 }
 
 /// The training template of Qwen3 marks assistant turns; they and nothing else carry loss.

@@ -4,5 +4,6 @@
 
 mod chat_vectors;
 mod dropout;
+mod export;
 mod golden;
 mod greedy;

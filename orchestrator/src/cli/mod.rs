@@ -6,6 +6,7 @@ mod data;
 mod doctor;
 mod environment;
 mod eval;
+mod export;
 mod gate;
 mod inspect;
 mod paint;
@@ -69,6 +70,9 @@ enum Command {
     /// Look at training data, and move it in and out.
     #[command(subcommand)]
     Data(data::DataCommand),
+    /// Write the model for other programs.
+    #[command(subcommand)]
+    Model(export::ModelCommand),
     /// Make an earlier harness version current again, as a new version.
     Rollback(inspect::RollbackArgs),
     /// Serve the local model over OpenAI's chat API.
@@ -160,6 +164,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Eval(args) => eval::eval(&root, args).await,
         Command::Trajectories(args) => trajectories::trajectories(&root, args).await,
         Command::Data(command) => data::data(&root, command).await,
+        Command::Model(command) => export::model(&root, command),
         Command::Rollback(args) => inspect::rollback(&root, args).await,
         Command::ServeModel(args) => serve_model::serve_model(args).await,
         Command::VerifyAnswer(args) => verify_answer::verify_answer(&args).await,

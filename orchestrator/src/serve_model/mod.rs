@@ -21,6 +21,7 @@ use axum::routing::{get, post};
 use candle_core::Device;
 use model::adapter::Adapter;
 use model::chat_template::ChatTemplate;
+use model::config::ModelConfig;
 use model::decode::{Engine, EngineOptions};
 use model::grammar::{GrammarCompiler, GrammarError};
 use model::tokenizer::Tokenizer;
@@ -76,7 +77,7 @@ impl ModelServer {
             engine: start(None)?,
         }];
         for (name, directory) in adapters {
-            let adapter = load_adapter(base, directory)?;
+            let adapter = load_adapter(&base.model.config, directory)?;
             served.push(Served {
                 name: name.clone(),
                 engine: start(Some(Arc::new(adapter)))?,
@@ -138,10 +139,11 @@ impl ModelServer {
     }
 }
 
-fn load_adapter(base: &BaseModel, directory: &Path) -> Result<Adapter, RunError> {
+/// An adapter in PEFT's format, of this program or another.
+pub(crate) fn load_adapter(config: &ModelConfig, directory: &Path) -> Result<Adapter, RunError> {
     trainer::checkpoint::verify_directory_if_hashed(directory)
         .map_err(trainer::TrainError::from)?;
-    Ok(Adapter::load(directory, &base.model.config, &Device::Cpu)?)
+    Ok(Adapter::load(directory, config, &Device::Cpu)?)
 }
 
 /// Answer requests on `listener` until `stop` is done; replies under way are finished.

@@ -8,6 +8,7 @@ mod config;
 mod critic;
 mod data;
 mod evaluation;
+mod export;
 mod faults;
 mod planted_faults;
 mod serve_model;

@@ -1,0 +1,293 @@
+//! Models written for other programs are read again as what they were.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use model::adapter::Adapter;
+use model::config::{ModelConfig, RopeScaling};
+use model::export::{Export, ExportError, WeightType};
+use model::tokenizer::Tokenizer;
+use model::transformer::Transformer;
+use model::tree::TokenTree;
+use model::weights::{Checkpoint, TensorMap, expected_shapes};
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+
+const GOLDEN: [&str; 5] = [
+    "llama_tied",
+    "llama_untied",
+    "qwen2_tied",
+    "qwen3_tied",
+    "qwen3_untied",
+];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../trainer/tests/golden")
+        .join(name)
+}
+
+fn load(path: &Path) -> Checkpoint {
+    Checkpoint::load(path, DType::F32, &Device::Cpu).expect("a model")
+}
+
+/// A model and its tokenizer, wherever that is.
+fn read(path: &Path) -> (Checkpoint, Tokenizer) {
+    let checkpoint = load(path);
+    let tokenizer = match &checkpoint.metadata {
+        Some(metadata) => Tokenizer::from_gguf(metadata),
+        None => Tokenizer::from_file(&path.join("tokenizer.json")),
+    };
+    (checkpoint, tokenizer.expect("a tokenizer"))
+}
+
+fn write(
+    source: &Path,
+    adapter: Option<&Adapter>,
+    kind: WeightType,
+    out: &Path,
+) -> Result<(), ExportError> {
+    let (checkpoint, tokenizer) = read(source);
+    let mut export = Export {
+        checkpoint,
+        source,
+        tokenizer: &tokenizer,
+        template: TEMPLATE,
+    };
+    if let Some(adapter) = adapter {
+        export.merge(adapter).expect("merged");
+    }
+    export.write(kind, out)
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    let flat = tensor.flatten_all().and_then(|t| t.to_vec1::<f32>());
+    flat.expect("floats")
+}
+
+fn assert_same_weights(ours: &TensorMap, theirs: &TensorMap, what: &str) {
+    assert!(ours.keys().eq(theirs.keys()), "{what}");
+    for (name, tensor) in ours {
+        assert_eq!(floats(tensor), floats(&theirs[name]), "{what} {name}");
+    }
+}
+
+/// Logits of a few tokens, and what a greedy continuation of them says.
+fn answers(checkpoint: Checkpoint, adapter: Option<&Adapter>) -> (Vec<f32>, Vec<u32>) {
+    let model = Transformer::new(checkpoint).expect("model");
+    let mut tokens: Vec<u32> = (3..20).collect();
+    let logits = |tokens: &[u32]| {
+        let tree = TokenTree::new(&[tokens]);
+        let logits = model.tree_logits(&tree, adapter).expect("logits");
+        floats(&logits)
+    };
+    let first = logits(&tokens);
+    for _ in 0..8 {
+        let all = logits(&tokens);
+        let last = &all[all.len() - model.config.vocab_size..];
+        let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b]));
+        tokens.push(best.expect("a token") as u32);
+    }
+    (first, tokens)
+}
+
+#[test]
+fn weights_configuration_and_tokenizer_come_back_from_both_forms() {
+    for name in GOLDEN {
+        let place = tempfile::tempdir().expect("directory");
+        let source = golden(name);
+        let (original, tokenizer) = read(&source);
+        let (file, folder) = (place.path().join("m.gguf"), place.path().join("m"));
+        write(&source, None, WeightType::F32, &file).expect("written");
+        write(&source, None, WeightType::F32, &folder).expect("written");
+        // And on from the file, in both forms.
+        let (again, other) = (place.path().join("b/m.gguf"), place.path().join("c"));
+        std::fs::create_dir(place.path().join("b")).expect("folder");
+        write(&file, None, WeightType::F32, &again).expect("written");
+        write(&file, None, WeightType::F32, &other).expect("written");
+        let bytes = |path: &Path| std::fs::read(path).expect("file");
+        assert!(bytes(&file) == bytes(&again), "{name}: the same file again");
+        for path in [&file, &folder, &other] {
+            let what = format!("{name} in {}", path.display());
+            let (found, found_tokenizer) = read(path);
+            assert_eq!(found.config, original.config, "{what}");
+            assert_same_weights(&found.tensors, &original.tensors, &what);
+            let ids = |t: &Tokenizer| (t.bos_id(), t.eos_id(), t.special_tokens());
+            assert_eq!(ids(&found_tokenizer), ids(&tokenizer), "{what}");
+            for text in ["<|im_start|>user\nü 12 + 3<|im_end|>", "plain"] {
+                let encode = |t: &Tokenizer| t.encode(text).expect("ids");
+                assert_eq!(encode(&found_tokenizer), encode(&tokenizer), "{what}");
+            }
+        }
+        let metadata = load(&file).metadata.expect("metadata");
+        let template = metadata["tokenizer.chat_template"].to_string();
+        assert_eq!(template.expect("text"), TEMPLATE);
+    }
+}
+
+#[test]
+fn an_adapter_merged_says_what_it_said_beside_its_base() {
+    for name in GOLDEN {
+        let place = tempfile::tempdir().expect("directory");
+        let source = golden(name);
+        let base = load(&source);
+        let adapter =
+            Adapter::load(&source.join("adapter"), &base.config, &Device::Cpu).expect("adapter");
+        let (plain, _) = answers(load(&source), None);
+        let (expected, said) = answers(base, Some(&adapter));
+        for out in ["m.gguf", "m"].map(|out| place.path().join(out)) {
+            write(&source, Some(&adapter), WeightType::F32, &out).expect("written");
+            let (logits, merged) = answers(load(&out), None);
+            for (ours, theirs) in logits.iter().zip(&expected) {
+                assert!((ours - theirs).abs() < 1e-4, "{name}: {ours} {theirs}");
+            }
+            assert_eq!(merged, said, "{name}");
+        }
+        let change = |(a, b): (&f32, &f32)| (a - b).abs();
+        let moved = plain.iter().zip(&expected).map(change).fold(0.0, f32::max);
+        assert!(moved > 1e-2, "{name}: the adapter changes something: {moved}");
+    }
+}
+
+/// A small Llama with rows of whole blocks, and any weights.
+fn blocky() -> Checkpoint {
+    let config = ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        head_dim: 16,
+        ..load(&golden("llama_untied")).config
+    };
+    let mut state = 1u32;
+    let mut value = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    let tensors = expected_shapes(&config)
+        .into_iter()
+        .map(|(name, shape)| {
+            let values: Vec<f32> = (0..shape.iter().product()).map(|_| value()).collect();
+            (name, Tensor::from_vec(values, shape, &Device::Cpu).expect("tensor"))
+        })
+        .collect();
+    Checkpoint {
+        config,
+        tensors,
+        metadata: None,
+    }
+}
+
+fn write_blocky(
+    change: impl FnOnce(&mut Checkpoint),
+    kind: WeightType,
+    out: &Path,
+) -> Result<(), ExportError> {
+    let source = golden("llama_untied");
+    let (_, tokenizer) = read(&source);
+    let mut checkpoint = blocky();
+    change(&mut checkpoint);
+    let export = Export {
+        checkpoint,
+        source: &source,
+        tokenizer: &tokenizer,
+        template: TEMPLATE,
+    };
+    export.write(kind, out)
+}
+
+#[test]
+fn smaller_types_round_as_much_as_they_must() {
+    let place = tempfile::tempdir().expect("directory");
+    let original = blocky();
+    // Weights lie between -1 and 1; a block's scale is a 127th of its largest, in f16.
+    for (kind, bound) in [
+        (WeightType::F16, 2f32.powi(-12)),
+        (WeightType::Bf16, 2f32.powi(-9)),
+        (WeightType::Q8_0, 0.55 / 127.0),
+    ] {
+        let out = place.path().join(format!("{kind}.gguf"));
+        write_blocky(|_| (), kind, &out).expect("written");
+        let found = load(&out);
+        let mut largest = 0f32;
+        for (name, tensor) in &found.tensors {
+            for (ours, theirs) in floats(tensor).iter().zip(floats(&original.tensors[name])) {
+                if name.contains("norm") {
+                    assert_eq!(*ours, theirs, "{kind} {name}");
+                }
+                largest = largest.max((ours - theirs).abs());
+            }
+        }
+        assert!(largest <= bound && largest > bound / 4.0, "{kind}: {largest}");
+    }
+    // Rows of 48 aren't whole blocks: f16.
+    let out = place.path().join("ragged.gguf");
+    write(&golden("llama_tied"), None, WeightType::Q8_0, &out).expect("written");
+    let (ours, theirs) = (load(&out).tensors, load(&golden("llama_tied")).tensors);
+    for (name, tensor) in &ours {
+        for (ours, theirs) in floats(tensor).iter().zip(floats(&theirs[name])) {
+            assert!((ours - theirs).abs() <= theirs.abs() * 2f32.powi(-11) + 1e-7);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing_behind() {
+    let place = tempfile::tempdir().expect("directory");
+    let at = |name: &str| place.path().join(name);
+    let refused = |change: fn(&mut Checkpoint), kind, name: &str| {
+        write_blocky(change, kind, &at(name))
+            .expect_err("refused")
+            .to_string()
+    };
+    let error = refused(|_| (), WeightType::Q8_0, "folder");
+    assert!(error.contains("f32, f16 or bf16, not in q8_0"), "{error}");
+    let scaled = |checkpoint: &mut Checkpoint| {
+        checkpoint.config.rope_scaling = RopeScaling::Linear(2.0);
+    };
+    let error = refused(scaled, WeightType::F32, "m.gguf");
+    assert!(error.contains("rope_scaling"), "{error}");
+    let spoil = |checkpoint: &mut Checkpoint, by: f64| {
+        let name = "model.layers.1.mlp.up_proj.weight";
+        let weight = (&checkpoint.tensors[name] * by).expect("product");
+        checkpoint.tensors.insert(name.into(), weight);
+    };
+    let error = write_blocky(|c| spoil(c, f64::NAN), WeightType::F32, &at("m.gguf"));
+    let error = error.expect_err("refused").to_string();
+    assert!(error.contains("up_proj.weight has weights"), "{error}");
+    let error = write_blocky(|c| spoil(c, 1e6), WeightType::F16, &at("m"));
+    assert!(matches!(error, Err(ExportError::TooLarge { .. })));
+    assert!(std::fs::read_dir(place.path()).expect("place").next().is_none());
+
+    std::fs::write(at("m.gguf"), "mine").expect("file");
+    let error = refused(|_| (), WeightType::F32, "m.gguf");
+    assert!(error.ends_with("m.gguf exists"), "{error}");
+    assert_eq!(std::fs::read(at("m.gguf")).expect("file"), b"mine");
+    // What a kill left is written over.
+    std::fs::write(at(".part-n.gguf"), "half").expect("file");
+    write_blocky(|_| (), WeightType::F32, &at("n.gguf")).expect("written");
+    assert!(!at(".part-n.gguf").exists());
+}
+
+/// The small real model, where `scripts/test` put it: its own metadata, and half a gigabyte.
+#[test]
+fn the_real_model_comes_back_from_f32() {
+    let Some(path) = std::env::var_os("COHARNESS_TEST_MODEL").map(PathBuf::from) else {
+        println!("skipped: COHARNESS_TEST_MODEL is not set");
+        return;
+    };
+    let place = tempfile::tempdir().expect("directory");
+    let out = place.path().join("m.gguf");
+    write(&path, None, WeightType::F32, &out).expect("written");
+    let ((original, tokenizer), (found, found_tokenizer)) = (read(&path), read(&out));
+    assert_eq!(found.config, original.config);
+    assert_same_weights(&found.tensors, &original.tensors, "the real model");
+    let text = "<|im_start|>user\nWhat is 12 + 30?<|im_end|>\n";
+    let encode = |t: &Tokenizer| t.encode(text).expect("ids");
+    assert_eq!(encode(&found_tokenizer), encode(&tokenizer));
+
+    // As a directory, with a tokenizer.json made of the metadata.
+    let folder = place.path().join("m");
+    write(&path, None, WeightType::Bf16, &folder).expect("written");
+    let (halves, tokenizer) = read(&folder);
+    assert_eq!(halves.config, original.config);
+    assert_eq!(encode(&tokenizer), encode(&found_tokenizer));
+}

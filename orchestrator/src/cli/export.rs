@@ -1,0 +1,116 @@
+//! `coharness model export`: the model for other programs, an adapter merged into it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use candle_core::{DType, Device};
+use clap::{Args, Subcommand, ValueEnum};
+use model::export::{Export, WeightType, check};
+
+use super::{environment, print, say};
+use crate::base_model::ModelFiles;
+use crate::config::Loaded;
+use crate::error::RunError;
+use crate::evaluation::find_adapter;
+use crate::serve_model::load_adapter;
+use crate::workshop::run_name;
+
+/// The model.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Write the model for other programs, an adapter merged into it if wanted.
+    Export(ExportArgs),
+}
+
+/// Write the model for other programs.
+///
+/// A GGUF file, for llama.cpp and what builds on it, if --out ends in .gguf; else a Hugging Face
+/// directory, for transformers, vLLM and SGLang.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// File or directory to write; it must not exist.
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// Adapter to merge into the weights: the beginning of the id of one of the configuration's run, or
+    /// a PEFT directory. Without it, the base model is written.
+    #[arg(long, value_name = "ID|DIR")]
+    adapter: Option<String>,
+    /// What weights are stored as.
+    #[arg(long = "type", value_name = "TYPE", value_enum, default_value = "f16")]
+    kind: TypeName,
+    /// Configuration whose model is written.
+    #[arg(long, value_name = "FILE", default_value = "quickstart.yaml")]
+    config: String,
+    /// Override a field of the configuration, as in --set model.path=FILE. May be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TypeName {
+    /// 32 bits, exact
+    F32,
+    /// 16 bits
+    F16,
+    /// 16 bits with the range of 32
+    Bf16,
+    /// about 8.5 bits; only in a GGUF file
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+pub(crate) fn model(root: &Path, command: ModelCommand) -> Result<ExitCode, RunError> {
+    match command {
+        ModelCommand::Export(args) => export(root, &args),
+    }
+}
+
+fn export(root: &Path, args: &ExportArgs) -> Result<ExitCode, RunError> {
+    let kind = match args.kind {
+        TypeName::F32 => WeightType::F32,
+        TypeName::F16 => WeightType::F16,
+        TypeName::Bf16 => WeightType::Bf16,
+        TypeName::Q8_0 => WeightType::Q8_0,
+    };
+    check(kind, &args.out)?;
+    let loaded = Loaded::read(&args.config, &args.set, None)?;
+    let ModelFiles {
+        id,
+        path,
+        checkpoint,
+        tokenizer,
+        template,
+    } = ModelFiles::read(&loaded, &environment::cache(), DType::F32, &Device::Cpu)?;
+    let adapter = match &args.adapter {
+        None => None,
+        Some(name) => {
+            let directory = adapter_directory(&root.join(run_name(&loaded.config.run)), name)?;
+            let adapter = load_adapter(&checkpoint.config, &directory)?;
+            Some((directory, adapter))
+        }
+    };
+    let mut export = Export {
+        checkpoint,
+        source: &path,
+        tokenizer: &tokenizer,
+        template: &template,
+    };
+    let mut what = id;
+    if let Some((directory, adapter)) = &adapter {
+        export.merge(adapter)?;
+        what.push_str(&format!(" with {}", directory.display()));
+    }
+    export.write(kind, &args.out)?;
+    say(&format!("wrote {what} in {kind}"));
+    print(&args.out.display().to_string());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory that is one, or that of an adapter of the run.
+fn adapter_directory(run: &Path, name: &str) -> Result<PathBuf, RunError> {
+    let directory = PathBuf::from(name);
+    if directory.join("adapter_config.json").is_file() {
+        return Ok(directory);
+    }
+    Ok(run.join("adapters").join(find_adapter(run, name)?))
+}
