@@ -7,6 +7,7 @@ mod critic;
 mod faults;
 mod gate;
 mod sft;
+mod retention;
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
 pub use sft::{DeviceKind, SftConfig};
+pub use retention::SuiteConfig;
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +99,9 @@ pub struct Config {
     /// How patches and weights are accepted.
     #[serde(default)]
     pub gate: GateConfig,
+    /// Other sets of problems that must not fall; a round that loses too much on one is taken back.
+    #[serde(default)]
+    pub retention: Vec<SuiteConfig>,
     /// Who says why rollouts fail.
     #[serde(default)]
     pub critic: CriticConfig,
@@ -437,6 +442,9 @@ impl Loaded {
             .and_then(|()| model_loop.sft.check());
         if let Err((field, reason)) = sections {
             return fail(field, reason);
+        }
+        if let Err((field, reason)) = retention::check(&self.config.retention) {
+            return fail(field, &reason);
         }
         if harness_loop.diagnose_tasks == 0 {
             return fail("harness_loop.diagnose_tasks", "must be at least 1");

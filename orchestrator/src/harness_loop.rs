@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use critic::{Cluster, Critic, Effect, Proposal, RulesCritic, TriedPatch, cluster};
-use harness::Harness;
+use harness::{Harness, Patch};
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
 use rollout::task::Split;
@@ -43,6 +43,24 @@ pub struct History {
     pub tried: Vec<TriedPatch>,
     /// The gate's count of decisions and acceptances, weights included.
     pub discoveries: Discoveries,
+}
+
+impl History {
+    /// Of a run that tolerates the share `false_discovery_rate` of false acceptances.
+    pub fn new(false_discovery_rate: f64) -> Self {
+        Self {
+            tried: Vec::new(),
+            discoveries: Discoveries::new(false_discovery_rate),
+        }
+    }
+
+    /// The accepted `patches` were taken back: to the critic they are like rejected ones, so that the same
+    /// weights don't lead to them again. The gate's count stays: it is of what the gate accepted.
+    pub(crate) fn withdraw(&mut self, patches: &[Patch]) {
+        for tried in &mut self.tried {
+            tried.is_accepted &= !patches.contains(&tried.patch);
+        }
+    }
 }
 
 /// A candidate in one cycle.

@@ -7,6 +7,8 @@
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
 //! - [`training_rows`] says what teaches, and what is validated on.
+//! - [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
+//!   stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
@@ -31,6 +33,7 @@ pub mod harness_loop;
 pub mod model_loop;
 pub mod observer;
 pub mod report;
+pub mod retention;
 pub mod rollouts;
 pub mod run;
 mod screening;
@@ -38,6 +41,7 @@ pub mod seed;
 pub mod serve_model;
 pub mod serving;
 pub mod splits;
+pub mod standing;
 pub mod stop;
 pub mod store;
 pub mod training_rows;

@@ -1,5 +1,7 @@
 //! What a run measured, from its store alone: the table, the 2×2, and every decision.
 
+mod safeguards;
+
 use std::collections::BTreeMap;
 
 use critic::{Critique, DIMENSIONS, Disagreement, Effect, Foresight, Predicted, Scoreboard};
@@ -10,6 +12,8 @@ use crate::gate::contest::Evidence;
 use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
+
+pub use self::safeguards::{Cause, Place, RetentionRow, RollbackRow};
 
 /// Kinds of steps in the store.
 pub mod kind {
@@ -27,6 +31,10 @@ pub mod kind {
     pub const EVALUATE: &str = "evaluate";
     /// The adapter a finished fine-tuning gave, by data and options.
     pub const TRAINED: &str = "trained";
+    /// A retention suite at the end of a round.
+    pub const RETENTION: &str = "retention";
+    /// What a round or more had come to was taken back.
+    pub const ROLLBACK: &str = "roll_back";
 }
 
 /// A cluster of failures, as a diagnosis found it.
@@ -432,6 +440,10 @@ pub struct Report {
     pub weight_decisions: Vec<WeightsRow>,
     /// Fine-tunings in order.
     pub trainings: Vec<TrainRow>,
+    /// Retention suites in order, round by round.
+    pub retention: Vec<RetentionRow>,
+    /// What was taken back, in order.
+    pub rollbacks: Vec<RollbackRow>,
 }
 
 impl Report {
@@ -509,6 +521,8 @@ impl Report {
             patch_decisions,
             weight_decisions,
             trainings: rows(store, kind::TRAIN).await?,
+            retention: rows(store, kind::RETENTION).await?,
+            rollbacks: rows(store, kind::ROLLBACK).await?,
         })
     }
 }

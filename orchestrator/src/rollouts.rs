@@ -14,6 +14,7 @@ use rollout::agent::{Agent, rollout};
 use rollout::policy::Policy;
 use rollout::task::{Split, Task};
 use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
+use rollout::verifier::Verifier;
 
 use self::rolling::Rolling;
 use crate::clock::unix_seconds;
@@ -39,6 +40,13 @@ pub struct Arm {
     pub policy: Arc<dyn Policy>,
     /// φ.
     pub harness: Arc<Harness>,
+}
+
+impl Arm {
+    /// Whether it says the same every time, so that another sample is the same rollout again.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.harness.middleware.sampling.temperature == 0.0
+    }
 }
 
 /// `count` problems drawn by `seed`, each with a seed of its own.
@@ -96,13 +104,30 @@ impl Workshop {
         split: Split,
         trials: &[Trial],
     ) -> Result<Vec<Vec<Rolled>>, RunError> {
+        self.roll_judged(title, arms, split, &self.verifier, trials)
+            .await
+    }
+
+    /// The same with another verifier than the run's own. Problems keep to one verifier each: a
+    /// rollout in the journal is found by its problem, not by who judged it.
+    ///
+    /// # Errors
+    /// As [`Self::roll_arms`].
+    pub(crate) async fn roll_judged(
+        &self,
+        title: &str,
+        arms: &[Arm],
+        split: Split,
+        verifier: &Arc<dyn Verifier>,
+        trials: &[Trial],
+    ) -> Result<Vec<Vec<Rolled>>, RunError> {
         let started = Instant::now();
         self.notice(Notice::Began(Phase {
             title: title.to_owned(),
             total: (trials.len() * arms.len()) as u64,
             unit: "rollouts",
         }));
-        let mut rolling = Rolling::new(self, arms, split, trials).await?;
+        let mut rolling = Rolling::new(self, arms, split, verifier, trials).await?;
         let outcome = rolling.run().await;
         self.notice(Notice::Ended {
             took: started.elapsed(),
@@ -124,7 +149,7 @@ impl Workshop {
         arm: &Arm,
         trial: &Trial,
     ) -> Result<Trajectory, RunError> {
-        let agent = self.agent(arm);
+        let agent = self.agent(arm, &self.verifier);
         let id = self.rollout_id(&agent, trial);
         if let Some(known) = self.store.trajectory(&id).await? {
             return Ok(known);
@@ -143,7 +168,8 @@ impl Workshop {
 
     /// The same without the journal.
     pub(crate) async fn try_rollout_afresh(&self, arm: &Arm, trial: &Trial) -> Trajectory {
-        rollout(&self.agent(arm), &trial.task, Split::Evolve, trial.seed).await
+        let agent = self.agent(arm, &self.verifier);
+        rollout(&agent, &trial.task, Split::Evolve, trial.seed).await
     }
 
     fn made(&self) -> Made {
@@ -153,12 +179,12 @@ impl Workshop {
         }
     }
 
-    fn agent(&self, arm: &Arm) -> Agent {
+    fn agent(&self, arm: &Arm, verifier: &Arc<dyn Verifier>) -> Agent {
         Agent {
             harness: Arc::clone(&arm.harness),
             policy: Arc::clone(&arm.policy),
             sandbox: Arc::clone(&self.tools),
-            verifier: Arc::clone(&self.verifier),
+            verifier: Arc::clone(verifier),
             budget: self.budget(),
             sandbox_level: self.sandbox_level.clone(),
         }

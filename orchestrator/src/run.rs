@@ -20,12 +20,12 @@ use crate::config::{Config, Loaded};
 use crate::critic_chat::ServedChat;
 use crate::error::RunError;
 use crate::gate::evidence::PassRate;
-use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, History};
 use crate::observer::Observer;
 use crate::report::{EvaluateRow, Report, kind, wall_seconds};
 use crate::rollouts::draw;
 use crate::splits::Splits;
+use crate::standing::Standing;
 use crate::stop::Stop;
 use crate::store::{Store, StoreError};
 use crate::workshop::{Environment, Parts, Workshop, read_harness, run_name};
@@ -214,7 +214,7 @@ async fn register(
     if now.run.rounds < before.run.rounds {
         other = Some("run.rounds, which can only grow".into());
     } else if known.tasks != saved.tasks {
-        other = Some("the problems of tasks.path".into());
+        other = Some("the problems of tasks.path or retention".into());
     }
     if let Some(field) = other {
         if !store.is_untouched().await? {
@@ -268,30 +268,49 @@ impl Workshop {
     async fn rounds(&self) -> Result<(), RunError> {
         let start = self.head("v1")?;
         self.evaluate(0, "baseline", &start, None).await?;
-        let mut head = start.clone();
-        let mut adapter: Option<String> = None;
-        let mut history = History {
-            tried: Vec::new(),
-            discoveries: Discoveries::new(self.loaded.config.gate.false_discovery_rate),
+        let mut standing = Standing {
+            head: start.clone(),
+            adapter: None,
         };
+        let mut history = History::new(self.loaded.config.gate.false_discovery_rate);
         let last = self.loaded.config.run.rounds;
         for round in 1..=last {
             self.round.store(round, Ordering::Relaxed);
-            let policy = self.policy(adapter.as_deref()).await?;
-            head = self
-                .harness_loop(round, head, &policy, &mut history)
-                .await?;
-            adapter = self
-                .model_loop(round, &head, adapter, &mut history.discoveries)
-                .await?;
+            standing = self.one_round(round, standing, &mut history).await?;
             let label = format!("round {round}");
-            self.evaluate(round, &label, &head, adapter.as_deref())
+            self.evaluate(round, &label, &standing.head, standing.adapter.as_deref())
                 .await?;
         }
-        self.evaluate(last, "old_weights_new_harness", &head, None)
+        let Standing { head, adapter } = &standing;
+        self.evaluate(last, "old_weights_new_harness", head, None)
             .await?;
         self.evaluate(last, "new_weights_old_harness", &start, adapter.as_deref())
             .await
+    }
+
+    /// Both loops, and a look at whether the round has lost what it should keep.
+    async fn one_round(
+        &self,
+        round: u32,
+        before: Standing,
+        history: &mut History,
+    ) -> Result<Standing, RunError> {
+        let policy = self.policy(before.adapter.as_deref()).await?;
+        let head = self
+            .harness_loop(round, before.head.clone(), &policy, history)
+            .await?;
+        let adapter = self
+            .model_loop(
+                round,
+                &head,
+                before.adapter.clone(),
+                &mut history.discoveries,
+            )
+            .await?;
+        // Weights are loaded again below where that is needed; meanwhile they needn't take memory.
+        drop(policy);
+        let after = Standing { head, adapter };
+        self.retain(round, &before, after, history).await
     }
 
     /// Score weights under a harness on the sealed test problems; nothing but reports reads this.

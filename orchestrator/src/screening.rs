@@ -55,8 +55,8 @@ impl Workshop {
         count: usize,
         tried: &mut Vec<TriedPatch>,
     ) -> Result<(Vec<Screened>, Vec<RefusedRow>), RunError> {
-        let held_out = self.splits.gate.iter().chain(&self.splits.test);
-        let held_out: Vec<String> = held_out.flat_map(Task::telling_texts).collect();
+        let held_out = self.splits.held_out().flat_map(Task::telling_texts);
+        let held_out: Vec<String> = held_out.collect();
         let guard = LeakGuard::new(held_out.iter().map(String::as_str));
         let (mut passed, mut refused) = (Vec::new(), Vec::new());
         for mut proposal in proposals {

@@ -1,4 +1,4 @@
-//! Three disjoint sets of problems, told apart by content.
+//! Three disjoint sets of problems, told apart by content, and retention suites beside them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,14 +9,16 @@ use rand_chacha::ChaCha8Rng;
 use rollout::task::{Split, Task, TaskError, load_tasks};
 
 use crate::builtin;
-use crate::config::Loaded;
+use crate::config::{Loaded, SuiteConfig};
 
 /// Why the problems can't be split.
 #[derive(Debug, thiserror::Error)]
 pub enum SplitError {
     /// A problem file could not be read.
-    #[error("tasks.path: cannot read {path} (built-in sets: {})", builtin::TASKS.map(|t| t.0).join(", "))]
+    #[error("{field}: cannot read {path} (built-in sets: {})", builtin::TASKS.map(|t| t.0).join(", "))]
     Read {
+        /// The field that names it.
+        field: String,
         /// The file.
         path: PathBuf,
         /// The cause.
@@ -59,6 +61,53 @@ pub enum SplitError {
         /// Problems there.
         found: usize,
     },
+    /// Fewer problems than a retention suite asks for.
+    #[error(
+        "retention: {suite} asks for {wanted} tasks, {path} has {found}; lower tasks, or name a larger file"
+    )]
+    SmallSuite {
+        /// The suite.
+        suite: String,
+        /// Problems wanted.
+        wanted: usize,
+        /// The file.
+        path: String,
+        /// Problems there.
+        found: usize,
+    },
+}
+
+/// A retention suite with its problems.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// What the configuration says of it.
+    pub config: SuiteConfig,
+    /// The problems that are used.
+    pub tasks: Vec<Task>,
+}
+
+impl Suite {
+    /// Read a suite's file and take the problems with the smallest hashes: a choice that depends on
+    /// nothing but the problems.
+    fn read(loaded: &Loaded, config: &SuiteConfig) -> Result<Self, SplitError> {
+        let field = format!("retention: {}: path", config.name);
+        let (text, path) = source(loaded, &field, &config.path)?;
+        let mut tasks = load_tasks(&text, &path, &config.columns)?;
+        if tasks.len() < config.tasks {
+            return Err(SplitError::SmallSuite {
+                suite: config.name.clone(),
+                wanted: config.tasks,
+                path,
+                found: tasks.len(),
+            });
+        }
+        by_hash(&mut tasks);
+        tasks.truncate(config.tasks);
+        Ok(Self {
+            config: config.clone(),
+            tasks,
+        })
+    }
 }
 
 /// The three sets.
@@ -70,6 +119,8 @@ pub struct Splits {
     pub gate: Vec<Task>,
     /// Scored for reports only.
     pub test: Vec<Task>,
+    /// Other problems that must not fall; neither critic nor trainer sees them.
+    pub suites: Vec<Suite>,
     /// How many problems the files have.
     pub available: usize,
     /// Hash of all problems with their answers: a run goes on only with the same ones.
@@ -88,15 +139,25 @@ impl Splits {
         let tasks = &loaded.config.tasks;
         let mut all: Vec<Task> = Vec::new();
         for path in std::iter::once(&tasks.path).chain(&tasks.also) {
-            let (text, name) = source(loaded, path)?;
+            let (text, name) = source(loaded, "tasks.path", path)?;
             let read = load_tasks(&text, &name, &tasks.columns)?;
             if read.is_empty() {
                 return Err(SplitError::Empty { path: name });
             }
             all.extend(read);
         }
-        Self::check_distinct(&all)?;
-        Self::deal(all, loaded)
+        let suites = loaded.config.retention.iter();
+        let suites: Vec<Suite> = suites
+            .map(|config| Suite::read(loaded, config))
+            .collect::<Result<_, _>>()?;
+        let of_run = all.iter().map(|task| (task, task.id.to_string()));
+        let of_suites = suites.iter().flat_map(|Suite { config, tasks }| {
+            let name = &config.name;
+            let tasks = tasks.iter();
+            tasks.map(move |task| (task, format!("{} of retention suite {name}", task.id)))
+        });
+        check_distinct(of_run.chain(of_suites))?;
+        Self::deal(all, suites, loaded)
     }
 
     /// Check that no two problems have the same text.
@@ -104,16 +165,7 @@ impl Splits {
     /// # Errors
     /// [`SplitError::Duplicate`] names the first two that have.
     pub fn check_distinct(tasks: &[Task]) -> Result<(), SplitError> {
-        let mut seen = BTreeMap::new();
-        for task in tasks {
-            let hash = task.content_hash();
-            if let Some(first) = seen.insert(hash.as_str().to_owned(), task.id.as_str().to_owned())
-            {
-                let second = task.id.as_str().to_owned();
-                return Err(SplitError::Duplicate { first, second });
-            }
-        }
-        Ok(())
+        check_distinct(tasks.iter().map(|task| (task, task.id.to_string())))
     }
 
     /// Problems that are scored, and none to learn from or to decide on.
@@ -121,13 +173,18 @@ impl Splits {
         Self {
             evolve: Vec::new(),
             gate: Vec::new(),
+            suites: Vec::new(),
             available: test.len(),
-            hash: hash(&test),
+            hash: hash(test.iter()),
             test,
         }
     }
 
-    fn deal(mut all: Vec<Task>, loaded: &Loaded) -> Result<Self, SplitError> {
+    fn deal(
+        mut all: Vec<Task>,
+        suites: Vec<Suite>,
+        loaded: &Loaded,
+    ) -> Result<Self, SplitError> {
         let available = all.len();
         let sizes = loaded.config.tasks.splits.fitted(available);
         let wanted = sizes.total();
@@ -141,9 +198,8 @@ impl Splits {
                 found: available,
             });
         }
-        // By hash: an order that depends on neither the file's order nor on anything else.
-        all.sort_by_cached_key(|task| task.content_hash().as_str().to_owned());
-        let hash = hash(&all);
+        by_hash(&mut all);
+        let hash = hash(all.iter().chain(suites.iter().flat_map(|suite| &suite.tasks)));
         let mut rest = all.split_off(sizes.test);
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(loaded.config.run.seed));
         let mut gate = rest.split_off(sizes.evolve);
@@ -152,6 +208,7 @@ impl Splits {
             evolve: rest,
             gate,
             test: all,
+            suites,
             available,
             hash,
         })
@@ -165,10 +222,35 @@ impl Splits {
             Split::Test => &self.test,
         }
     }
+
+    /// The problems that no patch may carry: what decides or is scored.
+    pub fn held_out(&self) -> impl Iterator<Item = &Task> {
+        let suites = self.suites.iter().flat_map(|suite| &suite.tasks);
+        self.gate.iter().chain(&self.test).chain(suites)
+    }
+}
+
+/// An order that depends on neither the file's order nor on anything else.
+fn by_hash(tasks: &mut [Task]) {
+    tasks.sort_by_cached_key(|task| task.content_hash().as_str().to_owned());
+}
+
+/// The first two tasks with the same text are an error; each comes with what it is called there.
+fn check_distinct<'a>(
+    tasks: impl Iterator<Item = (&'a Task, String)>,
+) -> Result<(), SplitError> {
+    let mut seen = BTreeMap::new();
+    for (task, second) in tasks {
+        let hash = task.content_hash().as_str().to_owned();
+        if let Some(first) = seen.insert(hash, second.clone()) {
+            return Err(SplitError::Duplicate { first, second });
+        }
+    }
+    Ok(())
 }
 
 /// Hash of problems with their answers.
-fn hash(tasks: &[Task]) -> String {
+fn hash<'a>(tasks: impl Iterator<Item = &'a Task>) -> String {
     let mut hasher = blake3::Hasher::new();
     for task in tasks {
         hasher.update(task.content_hash().as_str().as_bytes());
@@ -178,12 +260,14 @@ fn hash(tasks: &[Task]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-fn source(loaded: &Loaded, path: &str) -> Result<(String, String), SplitError> {
+/// The text of a problem file that `field` names, and what it is called in messages.
+fn source(loaded: &Loaded, field: &str, path: &str) -> Result<(String, String), SplitError> {
     if let Some((name, text)) = builtin::TASKS.iter().find(|(name, _)| *name == path) {
         return Ok(((*text).to_owned(), format!("{name} (built in)")));
     }
     let path = loaded.resolve(path);
     let text = std::fs::read_to_string(&path).map_err(|source| SplitError::Read {
+        field: field.to_owned(),
         path: path.clone(),
         source,
     })?;

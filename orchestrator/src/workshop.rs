@@ -12,6 +12,7 @@ use model::adapter::Adapter;
 use model::decode::{Engine, EngineOptions};
 use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
+use rollout::task::Task;
 use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
 use rollout::verifier::{Verifier, VerifierKind, build};
@@ -21,9 +22,10 @@ use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
 use crate::error::RunError;
 use crate::observer::{Notice, Observer};
+use crate::retention::verifier_of;
 use crate::seed::Seed;
 use crate::serving;
-use crate::splits::Splits;
+use crate::splits::{Splits, Suite};
 use crate::stop::Stop;
 use crate::store::Store;
 
@@ -157,7 +159,14 @@ impl Workshop {
             stop,
         } = parts;
         let verifier = build(&loaded.config.tasks.verifier, Some(Arc::clone(&tools)));
-        if let Some(warning) = unread_golds(&splits, verifier.as_ref()) {
+        let own = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
+        let mut warnings = vec![unread_golds("tasks.verifier", own, verifier.as_ref())];
+        for Suite { config, tasks } in &splits.suites {
+            let verifier = verifier_of(config, &loaded, &tools);
+            let field = format!("retention: {}: the verifier", config.name);
+            warnings.push(unread_golds(&field, tasks.iter(), verifier.as_ref()));
+        }
+        for warning in warnings.into_iter().flatten() {
             observer.notice(Notice::Warning(warning));
         }
         Self {
@@ -184,6 +193,17 @@ impl Workshop {
     #[must_use]
     pub fn with_chat(mut self, chat: Option<Arc<dyn Chat>>) -> Self {
         self.chat = chat;
+        self
+    }
+
+    /// The same workshop with `policy` at hand for `adapter`, as in tests.
+    #[must_use]
+    pub fn with_policy(mut self, adapter: Option<&str>, policy: Arc<dyn Policy>) -> Self {
+        let ready = self
+            .policies
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        ready.push((adapter.map(str::to_owned), policy));
         self
     }
 
@@ -456,10 +476,13 @@ fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Resu
     Ok(())
 }
 
-/// A warning about problems whose gold answer no answer can match.
-fn unread_golds(splits: &Splits, verifier: &dyn Verifier) -> Option<String> {
+/// A warning about problems whose gold answer no answer can match; `field` says whose verifier that is.
+fn unread_golds<'a>(
+    field: &str,
+    tasks: impl Iterator<Item = &'a Task>,
+    verifier: &dyn Verifier,
+) -> Option<String> {
     const NAMED: usize = 3;
-    let tasks = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
     let unread: Vec<&str> = tasks
         .filter(|task| !verifier.can_read(&task.answer))
         .map(|task| task.id.as_str())
@@ -478,7 +501,7 @@ fn unread_golds(splits: &Splits, verifier: &dyn Verifier) -> Option<String> {
             String::new()
         };
         format!(
-            "tasks.verifier can't read {} gold answers, which nothing will match: {names}{more}",
+            "{field} can't read {} gold answers, which nothing will match: {names}{more}",
             unread.len()
         )
     })

@@ -114,35 +114,87 @@ impl Registry {
         unix_seconds: u64,
     ) -> Result<Version, RegistryError> {
         self.check_writable()?;
-        let target = match self.find(&to.to_string())? {
-            crate::Entry::Version(version) => version,
-            crate::Entry::Rejected(entry) => {
-                return Err(RegistryError::UnknownParent {
-                    commit: entry.commit,
-                });
-            }
-        };
+        let target = self.restored(to)?;
         let tree = self.tree(target.commit)?;
         for _ in 0..ATTEMPTS {
             let head = self.head()?;
             if self.tree(head.commit)? == tree {
-                let again = Origin::Rollback {
-                    to,
-                    reason: one_line(reason),
-                };
-                if head.origin == again {
+                if head.origin == rollback_origin(to, reason) {
                     return self.existing(head.name, head.commit);
                 }
                 return Err(RegistryError::NothingChanged { version: head.name });
             }
-            let name = head.name.next();
-            let message = wording::rollback(name, to, reason, target.harness.as_ref())?;
-            let commit = self.write_commit(tree, Some(head.commit), &message, unix_seconds)?;
-            if self.publish(head.commit, commit, &message)? == Swap::Done {
-                return self.existing(name, commit);
+            let place = (head.name, head.commit);
+            if let Some(version) = self.put_back(place, &target, reason, unix_seconds)? {
+                return Ok(version);
             }
         }
         Err(self.contended(to)?)
+    }
+
+    /// The same on top of `parent`, which has to be head. Repeated for the same parent, version and reason it
+    /// returns the version that is there, wherever head is by then: a run that starts again asks for every
+    /// rollback that it ever made.
+    ///
+    /// # Errors
+    /// As [`Registry::rollback`], and [`RegistryError::HeadMoved`] if another version follows `parent`.
+    pub fn rollback_from(
+        &self,
+        parent: &Version,
+        to: VersionName,
+        reason: &str,
+        unix_seconds: u64,
+    ) -> Result<Version, RegistryError> {
+        self.check_writable()?;
+        let target = self.restored(to)?;
+        if self.tree(target.commit)? == self.tree(parent.commit)? {
+            return Err(RegistryError::NothingChanged {
+                version: parent.name,
+            });
+        }
+        for _ in 0..ATTEMPTS {
+            let versions = self.named_commits()?;
+            let place = self.place(&versions, parent)?;
+            if let Some(&(name, child)) = versions.get(place + 1) {
+                if self.version(name, child)?.origin == rollback_origin(to, reason) {
+                    return self.existing(name, child);
+                }
+                return Err(moved(parent.name, &versions));
+            }
+            if let Some(version) = self.put_back(versions[place], &target, reason, unix_seconds)? {
+                return Ok(version);
+            }
+        }
+        Err(self.contended(parent.name)?)
+    }
+
+    /// The version that a rollback brings back.
+    fn restored(&self, to: VersionName) -> Result<Version, RegistryError> {
+        match self.find(&to.to_string())? {
+            crate::Entry::Version(version) => Ok(version),
+            crate::Entry::Rejected(entry) => Err(RegistryError::UnknownParent {
+                commit: entry.commit,
+            }),
+        }
+    }
+
+    /// Writes a rollback to `target` as a child of `parent` and moves head there; `None` if another writer was
+    /// faster.
+    fn put_back(
+        &self,
+        (name, parent): (VersionName, CommitId),
+        target: &Version,
+        reason: &str,
+        unix_seconds: u64,
+    ) -> Result<Option<Version>, RegistryError> {
+        let name = name.next();
+        let message = wording::rollback(name, target.name, reason, target.harness.as_ref())?;
+        let tree = self.tree(target.commit)?;
+        let commit = self.write_commit(tree, Some(parent), &message, unix_seconds)?;
+        Ok(match self.publish(parent, commit, &message)? {
+            Swap::Done => Some(self.existing(name, commit)?),
+            Swap::Conflict => None,
+        })
     }
 
     /// Moves head from `parent` to its child `commit`: the moment a version comes into being.
@@ -205,6 +257,14 @@ impl Registry {
             expected,
             found: self.head()?.name,
         })
+    }
+}
+
+/// How a rollback reads back.
+fn rollback_origin(to: VersionName, reason: &str) -> Origin {
+    Origin::Rollback {
+        to,
+        reason: one_line(reason),
     }
 }
 

@@ -160,9 +160,7 @@ fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static
 }
 
 pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, RunError> {
-    let store = Store::open(&find_run(root, &args.run)?).await?;
-    let report = Report::read(&store).await?;
-    store.close().await;
+    let report = read_report(&find_run(root, &args.run)?).await?;
     if args.json {
         print(&serde_json::to_string_pretty(&report).unwrap_or_default());
     } else {
@@ -171,8 +169,11 @@ pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, Ru
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunError> {
-    let registry = open(root, &args.run)?;
+pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunError> {
+    let directory = find_run(root, &args.run)?;
+    // Weights that were taken back leave no commit.
+    let rollbacks = read_report(&directory).await?.rollbacks;
+    let registry = Registry::open_read_only(&registry_path(&directory))?;
     let versions = registry.history()?;
     let rejected = if args.rejected {
         registry.rejected()?
@@ -180,7 +181,11 @@ pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunErr
         Vec::new()
     };
     if args.json {
-        let value = serde_json::json!({"versions": versions, "rejected": rejected});
+        let value = serde_json::json!({
+            "versions": versions,
+            "rejected": rejected,
+            "rollbacks": rollbacks,
+        });
         print(&serde_json::to_string_pretty(&value).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
@@ -249,7 +254,20 @@ pub(crate) fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, RunErr
         &["version", "commit", "change", "δ_in", "δ_out"],
         rows,
     ));
+    for row in rollbacks
+        .iter()
+        .filter(|row| row.from.adapter != row.to.adapter)
+    {
+        print(&format!("round {}: {}", row.round, row.outline()));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn read_report(directory: &Path) -> Result<Report, RunError> {
+    let store = Store::open(directory).await?;
+    let report = Report::read(&store).await?;
+    store.close().await;
+    Ok(report)
 }
 
 pub(crate) async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
@@ -269,11 +287,14 @@ pub(crate) async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunErr
         return Ok(ExitCode::SUCCESS);
     }
     print(&describe(&entry));
-    let store = Store::open(&directory).await?;
-    let report = Report::read(&store).await?;
-    store.close().await;
+    let report = read_report(&directory).await?;
     if let Some(row) = report.patch_decisions.iter().find(|row| is_of(row, &entry)) {
         print(&expectation(row));
+    }
+    let name = entry.to_string();
+    if let Some(row) = report.rollbacks.iter().find(|r| r.undone.contains(&name)) {
+        let value = serde_json::json!({ "taken_back": row });
+        print(&harness::yaml::to_string(&value));
     }
     for (path, text) in files {
         print(&format!("── {path}\n{}", text.trim_end_matches('\n')));

@@ -158,7 +158,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, RunError> {
         Command::Resume(args) => run::resume(&root, args).await,
         Command::Status(args) => inspect::status(&root, args).await,
         Command::Report(args) => inspect::report(&root, args).await,
-        Command::History(args) => inspect::history(&root, args),
+        Command::History(args) => inspect::history(&root, args).await,
         Command::Show(args) => inspect::show(&root, args).await,
         Command::Diff(args) => inspect::diff(&root, args),
         Command::Eval(args) => eval::eval(&root, args).await,

@@ -229,6 +229,16 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
         );
     }
+    for suite in &config.retention {
+        lines.push(format!(
+            "  retention  {}: {} rollouts where the round has changed something, at most {} while a loss of more \
+             than {} points seems likely",
+            suite.name,
+            2 * suite.tasks,
+            2 * suite.tasks * suite.passes as usize,
+            suite.max_drop_points
+        ));
+    }
     lines.push(format!(
         "  test       {} rollouts on the sealed test",
         sizes.test

@@ -132,6 +132,12 @@ pub(crate) fn report(report: &Report) -> String {
             report.gate.rollouts
         ));
     }
+    for row in &report.retention {
+        out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
+    }
+    for row in &report.rollbacks {
+        out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
+    }
     if report.left_out > 0 {
         out.push_str(&format!(
             "{} rollouts are left out of everything: policy or sandbox failed each time\n",

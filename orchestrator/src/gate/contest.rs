@@ -7,8 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::decide::{StageResult, Verdict, verdict};
-use super::evidence::Counts;
-use super::martingale::{Test, e_value, log_benefit, log_harm};
+use super::martingale::{Test, e_value, log_benefit, log_harm, rounded};
 use super::plan::Stage;
 use super::sequential::{Judgement, judge};
 use crate::config::GateMode;
@@ -74,8 +73,8 @@ impl Decision {
                 format!(
                     "stage {}: in {}, out {}",
                     number + 1,
-                    tally(stage.delta_in.counts()),
-                    tally(stage.delta_out.counts())
+                    stage.delta_in.counts(),
+                    stage.delta_out.counts()
                 )
             })
             .collect();
@@ -226,11 +225,9 @@ impl Contest {
             evidence.harm.push(e_value(log_harm(solved)));
             let judgement = judge(&totals, left_failed, left_solved, &evidence.test);
             let shown = format!(
-                "e-value {} of the {:.0} needed, δ_in {}, δ_out {}",
+                "e-value {} of the {:.0} needed, δ_in {failed}, δ_out {solved}",
                 rounded(e_value(benefit)),
-                1.0 / evidence.test.level,
-                tally(failed),
-                tally(solved)
+                1.0 / evidence.test.level
             );
             let rejected = |reason: String| Verdict::Rejected {
                 stage: turn.stage + 1,
@@ -292,24 +289,11 @@ impl Contest {
     }
 }
 
-/// An e-value in few digits.
-fn rounded(e_value: f64) -> String {
-    match e_value {
-        big if big >= 1e6 => format!("{big:.1e}"),
-        middle if middle >= 10.0 => format!("{middle:.0}"),
-        small => format!("{small:.2}"),
-    }
-}
-
-/// `+9 −1 of 40`.
-fn tally(counts: Counts) -> String {
-    format!("+{} −{} of {}", counts.gained, counts.lost, counts.pairs)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::evidence::Counts;
     use super::super::martingale::Discoveries;
     use super::super::plan::Draw;
     use super::*;

@@ -42,13 +42,7 @@ impl StageResult {
     /// The failing half of the rule in words, if one fails.
     pub fn objection(&self) -> Option<String> {
         let show = |d: &Delta| {
-            format!(
-                "{:+.1} points (+{} −{} of {})",
-                100.0 * d.estimate,
-                d.gained,
-                d.lost,
-                d.pairs
-            )
+            format!("{:+.1} points ({})", 100.0 * d.estimate, d.counts())
         };
         if self.delta_in.gained <= self.delta_in.lost {
             Some(format!("δ_in is {}, not above 0", show(&self.delta_in)))

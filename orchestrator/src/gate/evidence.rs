@@ -41,6 +41,18 @@ impl Counts {
     pub fn differing(self) -> (f64, f64) {
         (f64::from(self.gained), f64::from(self.lost))
     }
+
+    /// Pairs whose arms came to the same, as a number.
+    pub fn same(self) -> f64 {
+        f64::from(self.pairs) - f64::from(self.gained) - f64::from(self.lost)
+    }
+}
+
+impl std::fmt::Display for Counts {
+    /// As in `+9 −1 of 40`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "+{} −{} of {}", self.gained, self.lost, self.pairs)
+    }
 }
 
 impl std::ops::Add for Counts {

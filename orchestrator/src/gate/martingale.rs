@@ -18,6 +18,11 @@
 //! of arithmetic and geometric means: at most 1 as soon as the *mean* over the set is at most 0. Looks
 //! after whole passes over the set therefore test its mean, not only "no problem gains".
 //!
+//! **A margin.** Betting λ/(1+μ) on how far a pair's outcome exceeds μ, for −1 < μ < 1, multiplies the wealth
+//! by 1 + λ(outcome − μ)/(1+μ), which is not below 1 − λ. It isn't expected to grow as long as the mean outcome
+//! is at most μ, by the same inequality. With the arms exchanged and μ > 0 this tests whether more is lost than
+//! is tolerated, and with μ < 0 whether less is lost than matters (non-inferiority). A tie is evidence then.
+//!
 //! **Many decisions.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024):
 //! decision t is an acceptance only if its e-value reaches 1/αₜ, αₜ = α·γₜ·(D+1), where D counts
 //! the acceptances before it and the γₜ sum to 1. The expected share of false acceptances among all is
@@ -40,14 +45,30 @@ const GAMMA_EXPONENT: f64 = 1.4;
 /// ζ(1.4), which makes the γₜ sum to 1.
 const GAMMA_SUM: f64 = 3.105_547_277_976_02;
 
-/// Logarithms of a bet's share of the wealth, and of 1+λ and 1−λ.
-static MIXTURE: LazyLock<[[f64; 3]; BETS]> = LazyLock::new(|| {
+/// One of the bets that the wealth is spread over.
+#[derive(Clone, Copy)]
+struct Bet {
+    /// Logarithm of its share of the wealth.
+    share: f64,
+    /// λ.
+    size: f64,
+    /// Logarithms of 1+λ and 1−λ.
+    up: f64,
+    down: f64,
+}
+
+static MIXTURE: LazyLock<[Bet; BETS]> = LazyLock::new(|| {
     let bets: [f64; BETS] = std::array::from_fn(|slot| (slot as f64 + 0.5) / BETS as f64);
     let density = bets.map(|bet| bet.powf(BETA.0 - 1.0) * (1.0 - bet).powf(BETA.1 - 1.0));
     let sum: f64 = density.iter().sum();
     std::array::from_fn(|slot| {
-        let bet = bets[slot];
-        [(density[slot] / sum).ln(), bet.ln_1p(), (-bet).ln_1p()]
+        let size = bets[slot];
+        Bet {
+            share: (density[slot] / sum).ln(),
+            size,
+            up: size.ln_1p(),
+            down: (-size).ln_1p(),
+        }
     })
 });
 
@@ -55,7 +76,19 @@ static MIXTURE: LazyLock<[[f64; 3]; BETS]> = LazyLock::new(|| {
 ///
 /// The counts may be fractions: they are then a projection, not data.
 pub fn log_e_value(gained: f64, lost: f64) -> f64 {
-    log_sum(&MIXTURE.map(|[share, up, down]| share + gained * up + lost * down))
+    log_sum(&MIXTURE.map(|bet| bet.share + gained * bet.up + lost * bet.down))
+}
+
+/// Natural logarithm of the mixture e-value for "the mean outcome of a pair is above `margin`", from pairs
+/// gained, lost and the same; the margin lies between −1 and 1, and at 0 this is [`log_e_value`].
+pub fn log_e_value_above(margin: f64, [gained, lost, same]: [f64; 3]) -> f64 {
+    log_sum(&MIXTURE.map(|bet| {
+        let size = bet.size / (1.0 + margin);
+        bet.share
+            + gained * (size * (1.0 - margin)).ln_1p()
+            + lost * bet.down
+            + same * (-size * margin).ln_1p()
+    }))
 }
 
 /// Natural logarithm of the e-value for benefit, from gained and lost pairs of V_in alone and of both
@@ -78,6 +111,15 @@ pub fn log_harm(solved: Counts) -> f64 {
 /// An e-value as a number that JSON can hold.
 pub fn e_value(log: f64) -> f64 {
     log.exp().min(f64::MAX)
+}
+
+/// An e-value in few digits.
+pub(crate) fn rounded(e_value: f64) -> String {
+    match e_value {
+        big if big >= 1e6 => format!("{big:.1e}"),
+        middle if middle >= 10.0 => format!("{middle:.0}"),
+        small => format!("{small:.2}"),
+    }
 }
 
 /// ln Σ exp(logs) without overflow.
@@ -162,21 +204,21 @@ mod tests {
     type Outcomes = [f64; 3];
 
     /// Expected e-value after one batch in which each problem is used once, by enumeration.
-    fn expectation(problems: &[Outcomes], e_value: &dyn Fn(f64, f64) -> f64) -> f64 {
-        let mut sums = vec![(0.0, 0.0, 1.0)];
-        for [gain, loss, same] in problems {
+    fn expectation(problems: &[Outcomes], e_value: &dyn Fn([f64; 3]) -> f64) -> f64 {
+        let mut sums = vec![([0.0, 0.0, 0.0], 1.0)];
+        for chances in problems {
             sums = sums
                 .iter()
-                .flat_map(|(g, l, p)| {
-                    [
-                        (g + 1.0, *l, p * gain),
-                        (*g, l + 1.0, p * loss),
-                        (*g, *l, p * same),
-                    ]
+                .flat_map(|(counts, p)| {
+                    (0..3).map(move |outcome| {
+                        let mut counts: [f64; 3] = *counts;
+                        counts[outcome] += 1.0;
+                        (counts, p * chances[outcome])
+                    })
                 })
                 .collect();
         }
-        sums.iter().map(|(g, l, p)| p * e_value(*g, *l)).sum()
+        sums.iter().map(|(counts, p)| p * e_value(*counts)).sum()
     }
 
     fn outcomes() -> impl Strategy<Value = Outcomes> {
@@ -201,8 +243,36 @@ mod tests {
                 }
             }
             let (g, l) = (f64::from(before.0), f64::from(before.1));
-            let wealth = |gained: f64, lost: f64| log_e_value(g + gained, l + lost).exp();
-            prop_assert!(expectation(&problems, &wealth) <= wealth(0.0, 0.0) * (1.0 + 1e-9));
+            let wealth = |[gained, lost, _]: [f64; 3]| log_e_value(g + gained, l + lost).exp();
+            prop_assert!(expectation(&problems, &wealth) <= wealth([0.0; 3]) * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn nor_when_the_mean_effect_is_not_above_the_margin(
+            problems in prop::collection::vec(outcomes(), 1..6),
+            before in prop::array::uniform3(0u32..20),
+            slack in 0.0..0.3f64,
+        ) {
+            // The smallest margin that the mean doesn't exceed, or a larger one.
+            let count = problems.len() as f64;
+            let mean = problems.iter().map(|o| o[0] - o[1]).sum::<f64>() / count;
+            let margin = (mean + slack).clamp(-0.95, 0.95);
+            prop_assume!(mean <= margin);
+            let wealth = |more: [f64; 3]| {
+                let counts = std::array::from_fn(|i| f64::from(before[i]) + more[i]);
+                log_e_value_above(margin, counts).exp()
+            };
+            prop_assert!(expectation(&problems, &wealth) <= wealth([0.0; 3]) * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn a_margin_of_zero_is_none_and_a_larger_one_takes_more_evidence(
+            counts in prop::array::uniform3(0u32..60), margin in -0.5..0.5f64,
+        ) {
+            let [gained, lost, same] = counts.map(f64::from);
+            let at = |margin| log_e_value_above(margin, [gained, lost, same]);
+            prop_assert!((at(0.0) - log_e_value(gained, lost)).abs() < 1e-9);
+            prop_assert!(at(margin + 0.05) <= at(margin) + 1e-9);
         }
 
         #[test]

@@ -43,7 +43,7 @@ impl Workshop {
             .derive(policy.id());
         let problems = self.classify(place, incumbent, seed).await?;
         let solved: Vec<bool> = problems.iter().map(|(_, solved)| *solved).collect();
-        let is_greedy = harness.middleware.sampling.temperature == 0.0;
+        let is_greedy = incumbent.is_greedy();
         let plan = stages(&solved, gate, is_greedy);
         let tests = discoveries.enter(candidates.len());
         // Candidates of a later cycle must not meet an arm whose luck is known already: each contest
@@ -132,22 +132,25 @@ fn trial(problems: &[(Task, bool)], draw: Draw, stage: usize, seed: Seed) -> Tri
     }
 }
 
-/// Pair both arms of a stage; the first `failed` trials are V_in's. A pair of which an arm was left out
-/// isn't counted.
+/// Pair both arms of a stage; the first `failed` trials are V_in's.
 fn compare(failed: usize, incumbent: &[Rolled], candidate: &[Rolled]) -> StageResult {
-    let pairs: Vec<Option<Pair>> = incumbent
+    let (failed_before, solved_before) = incumbent.split_at(failed.min(incumbent.len()));
+    let (failed, solved) = candidate.split_at(failed.min(candidate.len()));
+    StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
+}
+
+/// Count the same trials under two arms; a pair of which an arm was left out isn't counted.
+pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
+    let pairs = incumbent
         .iter()
         .zip(candidate)
-        .map(|(incumbent, candidate)| {
+        .filter_map(|(incumbent, candidate)| {
             Some(Pair {
                 incumbent: incumbent.as_ref()?.verdict.correct,
                 candidate: candidate.as_ref()?.verdict.correct,
             })
-        })
-        .collect();
-    let (failed, solved) = pairs.split_at(failed.min(pairs.len()));
-    let count = |side: &[Option<Pair>]| Counts::of(side.iter().copied().flatten());
-    StageResult::of(count(failed), count(solved))
+        });
+    Counts::of(pairs)
 }
 
 #[cfg(test)]

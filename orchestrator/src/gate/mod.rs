@@ -11,13 +11,16 @@
 //!
 //! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
 //! rule and [`sequential`] when to stop; [`plan`] chooses problems, [`contest`] lets candidates compete,
-//! and [`measure`] or [`simulate`] drives it.
+//! and [`measure`] or [`simulate`] drives it. [`loss`] looks the other way: whether what was let in does
+//! worse than what was there before, by rollouts that [`watch`] makes.
 
 pub mod contest;
 pub mod decide;
 pub mod evidence;
+pub mod loss;
 pub mod martingale;
 mod measure;
 pub mod plan;
 pub mod sequential;
 pub mod simulate;
+pub(crate) mod watch;

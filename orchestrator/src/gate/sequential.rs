@@ -9,7 +9,7 @@ use super::evidence::Counts;
 use super::martingale::{Test, log_benefit, log_harm};
 
 /// Harm on V_out ends a decision at this level.
-const HARM_LEVEL: f64 = 0.05;
+pub(crate) const HARM_LEVEL: f64 = 0.05;
 /// A decision is futile when its end stays below the threshold even at this quantile of what is to
 /// come (z of 95%).
 const Z_FUTILE: f64 = 1.644_853_626_951_472_2;

@@ -1,6 +1,7 @@
 //! The rollouts of a phase while they are made.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use rollout::agent::{Agent, rollout};
 use rollout::policy::PolicyId;
 use rollout::task::Split;
 use rollout::trajectory::{ExitReason, Trajectory};
+use rollout::verifier::Verifier;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -63,9 +65,11 @@ impl<'a> Rolling<'a> {
         workshop: &'a Workshop,
         arms: &[Arm],
         split: Split,
+        verifier: &Arc<dyn Verifier>,
         trials: &'a [Trial],
     ) -> Result<Self, RunError> {
-        let agents: Vec<Agent> = arms.iter().map(|arm| workshop.agent(arm)).collect();
+        let agents = arms.iter().map(|arm| workshop.agent(arm, verifier));
+        let agents: Vec<Agent> = agents.collect();
         let mut policies: Vec<&PolicyId> = Vec::new();
         let mut line_of = Vec::new();
         for arm in arms {

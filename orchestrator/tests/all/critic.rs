@@ -11,11 +11,11 @@ use critic::{Critic, Critique, LlmCritic, LlmOptions, RulesCritic, cluster};
 use harness::{Harness, MemoryKind};
 use rollout::{
     BoxFuture, Completion, CompletionRequest, Finish, Policy, PolicyError, PolicyId, RolloutBudget,
-    Split, Task, TaskId, ToolFault, ToolRunner, Trajectory, Usage, VerifierKind,
+    Split, Task, TaskId, Trajectory, Usage, VerifierKind,
 };
-use sandbox::{Execution, Exit, SandboxPolicy};
 use serde_json::{Value, json};
 
+use crate::scene::FortyTwo;
 use crate::{CONFIG, Place, tasks};
 
 /// A gold answer that must never be seen.
@@ -107,25 +107,6 @@ impl Policy for Believer {
             tool_calls: Vec::new(),
         };
         Box::pin(async move { Ok(completion) })
-    }
-}
-
-struct FortyTwo;
-
-impl ToolRunner for FortyTwo {
-    fn run_python<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a SandboxPolicy,
-    ) -> BoxFuture<'a, Result<Execution, ToolFault>> {
-        let execution = Execution {
-            stdout: "42\n".into(),
-            stderr: String::new(),
-            exit: Exit::Code(0),
-            is_truncated: false,
-            duration: std::time::Duration::from_millis(1),
-        };
-        Box::pin(async move { Ok(execution) })
     }
 }
 

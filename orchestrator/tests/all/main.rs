@@ -11,6 +11,8 @@ mod evaluation;
 mod export;
 mod faults;
 mod planted_faults;
+mod retention;
+mod scene;
 mod serve_model;
 mod server;
 mod whole_run;

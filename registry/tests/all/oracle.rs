@@ -22,7 +22,9 @@ enum Action {
         edit: u32,
         round: u32,
     },
+    /// On top of head, or of some version.
     Rollback {
+        parent: Option<Index>,
         to: Index,
         reason: u32,
     },
@@ -41,7 +43,8 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(parent, edit, round)| Action::Commit { parent, edit, round }),
         3 => (any::<Index>(), edits, rounds)
             .prop_map(|(parent, edit, round)| Action::Reject { parent, edit, round }),
-        3 => (any::<Index>(), 0..2u32).prop_map(|(to, reason)| Action::Rollback { to, reason }),
+        3 => (proptest::option::of(any::<Index>()), any::<Index>(), 0..2u32)
+            .prop_map(|(parent, to, reason)| Action::Rollback { parent, to, reason }),
         2 => any::<bool>().prop_map(|is_tag_lost| Action::Reopen { is_tag_lost }),
         1 => Just(Action::CollectGarbage),
     ]
@@ -117,6 +120,21 @@ impl Oracle {
             Outcome::NothingChanged
         }
     }
+
+    fn rollback_from(&mut self, parent: usize, to: usize, reason: String) -> Outcome {
+        let target = self.versions[to].0.clone();
+        let rollback = Source::Rollback { to, reason };
+        if self.versions[parent].0 == target {
+            Outcome::NothingChanged
+        } else if parent == self.head() {
+            self.versions.push((target, rollback));
+            Outcome::Version(parent + 1)
+        } else if self.versions[parent + 1].1 == rollback {
+            Outcome::Version(parent + 1)
+        } else {
+            Outcome::HeadMoved
+        }
+    }
 }
 
 fn outcome<T>(result: Result<T, RegistryError>, done: impl FnOnce(T) -> Outcome) -> Outcome {
@@ -163,12 +181,23 @@ fn step(fixture: &Fixture, registry: &mut Registry, oracle: &mut Oracle, action:
             });
             assert_eq!(found, oracle.reject(parent, candidate.id(), *round));
         }
-        Action::Rollback { to, reason } => {
+        Action::Rollback { parent, to, reason } => {
             let to = to.index(oracle.versions.len());
             let reason = format!("reason {reason}");
-            let result = registry.rollback(history[to].name, &reason, START + 1);
+            let name = history[to].name;
+            let parent = parent.map(|parent| parent.index(oracle.versions.len()));
+            let (result, expected) = match parent {
+                None => (
+                    registry.rollback(name, &reason, START + 1),
+                    oracle.rollback(to, reason),
+                ),
+                Some(parent) => (
+                    registry.rollback_from(&history[parent], name, &reason, START + 1),
+                    oracle.rollback_from(parent, to, reason),
+                ),
+            };
             let found = outcome(result, |version| Outcome::Version(place(version.name)));
-            assert_eq!(found, oracle.rollback(to, reason));
+            assert_eq!(found, expected);
         }
         Action::Reopen { is_tag_lost } => {
             if *is_tag_lost {

@@ -303,6 +303,33 @@ fn repeating_a_write_returns_what_is_there() {
     );
     assert_eq!(registry.history().unwrap().len(), 4);
     fixture.fsck();
+
+    // On top of a version that is named, the same rollback is found again after others came.
+    let last = commit(&registry, &back, edit(2), 2);
+    let again = registry
+        .rollback_from(&last, VersionName::FIRST, "lost 9 of 12", START + 3)
+        .unwrap();
+    commit(&registry, &again, edit(5), 3);
+    assert_eq!(
+        registry
+            .rollback_from(&last, VersionName::FIRST, "lost 9 of 12", START + 4)
+            .unwrap(),
+        again
+    );
+    for (parent, reason) in [(&last, "lost 8 of 12"), (&third, "lost 9 of 12")] {
+        let error = registry
+            .rollback_from(parent, VersionName::FIRST, reason, START)
+            .unwrap_err();
+        assert!(matches!(error, RegistryError::HeadMoved { .. }), "{error}");
+    }
+    let error = registry
+        .rollback_from(&back, VersionName::FIRST, "why", START)
+        .unwrap_err();
+    assert!(
+        matches!(error, RegistryError::NothingChanged { .. }),
+        "{error}"
+    );
+    fixture.fsck();
 }
 
 #[test]

@@ -20,23 +20,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use coharness::config::{Config, Loaded};
-use coharness::gate::martingale::Discoveries;
 use coharness::harness_loop::{Head, History};
-use coharness::observer::{Notice, Observer};
 use coharness::rollouts::Trial;
-use coharness::run::registry_path;
 use coharness::splits::Splits;
-use coharness::stop::Stop;
-use coharness::store::Store;
-use coharness::workshop::{Environment, Parts, Workshop};
+use coharness::workshop::Workshop;
 use critic::{Cluster, Critic, RulesCritic, cluster};
 use harness::Harness;
-use registry::{Provenance, Registry};
 use rollout::{Policy, Split, Task, Trajectory};
 use sandbox::{HelperCommand, Sandbox, SandboxOptions};
 
 use crate::Place;
+use crate::scene::Scene;
 use model::Reader;
 use planted::{Fault, faults};
 use problems::problems;
@@ -208,17 +202,6 @@ fn python() -> PathBuf {
         .expect("python3")
 }
 
-/// Tells what happens.
-struct Aloud;
-
-impl Observer for Aloud {
-    fn notice(&self, notice: Notice) {
-        if let Notice::Line(text) | Notice::Warning(text) = notice {
-            println!("  {text}");
-        }
-    }
-}
-
 async fn examine(fault: Fault, tools: &Remembering, directory: &Path, is_aloud: bool) -> Outcome {
     let working = Arc::new((fault.working)());
     let mut broken = Harness::clone(&working);
@@ -229,7 +212,7 @@ async fn examine(fault: Fault, tools: &Remembering, directory: &Path, is_aloud: 
         directory,
         is_aloud,
     };
-    let workshop = scene.with_tools(&broken, tools).await;
+    let workshop = scene.with_tools(&broken, Arc::new(tools.clone())).await;
     let policy: Arc<dyn Policy> = Arc::new(Reader::new());
     let level = Level::new(&workshop, &policy);
     let heaviest = level.heaviest_cluster().await;
@@ -255,70 +238,8 @@ fn splits(fault: &Fault) -> Splits {
         evolve: tasks,
         gate,
         test,
+        suites: Vec::new(),
         hash: String::new(),
-    }
-}
-
-/// Where a fault is planted.
-struct Scene<'a> {
-    config: &'a str,
-    splits: Splits,
-    directory: &'a Path,
-    is_aloud: bool,
-}
-
-impl Scene<'_> {
-    /// A workshop with the sandbox and, where the configuration asks for one, the model of this
-    /// machine.
-    async fn on_this_machine(self, broken: &Harness, python: PathBuf) -> Workshop {
-        let mut parts = self.parts(broken).await;
-        parts.environment.python = python;
-        Workshop::open(parts).await.expect("a workshop")
-    }
-
-    /// A workshop with tools that are given.
-    async fn with_tools(self, broken: &Harness, tools: &Remembering) -> Workshop {
-        let parts = self.parts(broken).await;
-        Workshop::with_tools(parts, Arc::new(tools.clone()), "test")
-    }
-
-    /// A run's parts, its registry at the broken harness.
-    async fn parts(self, broken: &Harness) -> Parts {
-        let directory = self.directory.to_owned();
-        std::fs::create_dir(&directory).expect("folder");
-        let config: Config = harness::yaml::from_str(self.config).expect("a configuration");
-        let registry = Registry::open_or_create(&registry_path(&directory)).expect("a registry");
-        let provenance = Provenance {
-            source: "a planted fault".into(),
-            run: None,
-            unix_seconds: 0,
-        };
-        registry.create_initial(broken, &provenance).expect("v1");
-        let observer: Arc<dyn Observer> = match self.is_aloud {
-            true => Arc::new(Aloud),
-            false => Arc::new(coharness::observer::Silent),
-        };
-        Parts {
-            loaded: Loaded {
-                config,
-                origin: "the test".into(),
-                base: None,
-            },
-            splits: self.splits,
-            store: Store::open(&directory).await.expect("a store"),
-            registry,
-            environment: Environment {
-                cache: directory.clone(),
-                python: PathBuf::new(),
-                helper: PathBuf::from(env!("CARGO_BIN_EXE_coharness")),
-                scratch: directory.clone(),
-                allow_weak_sandbox: true,
-                key: |_| None,
-            },
-            observer,
-            stop: Arc::new(Stop::new(directory.join("stop"), None)),
-            directory,
-        }
     }
 }
 
@@ -374,10 +295,7 @@ impl<'a> Level<'a> {
     /// The harness that a round's harness loop ends with, and the patches that it accepted.
     async fn repair(&self) -> (Arc<Harness>, Vec<String>) {
         let head: Head = self.workshop.head("v1").expect("the broken harness");
-        let mut history = History {
-            tried: Vec::new(),
-            discoveries: Discoveries::new(0.05),
-        };
+        let mut history = History::new(0.05);
         let end = self
             .workshop
             .harness_loop(1, head, self.policy, &mut history)

@@ -15,7 +15,8 @@ use harness::{Dimension, Harness};
 use rollout::Columns;
 
 use super::planted::{Fault, bench, faults};
-use super::{CONFIG, Level, Scene, python};
+use super::{CONFIG, Level, python};
+use crate::scene::Scene;
 use crate::{Place, real_model};
 
 /// Problems of the three splits.
@@ -121,6 +122,7 @@ fn splits() -> Splits {
         evolve: tasks,
         gate,
         test,
+        suites: Vec::new(),
         hash: String::new(),
     }
 }

@@ -1,0 +1,95 @@
+//! A comparison of what was let in with what was there before, driven by rollouts.
+
+use std::sync::Arc;
+
+use rollout::task::{Split, Task};
+use rollout::verifier::Verifier;
+
+use super::loss::{Loss, Tolerance, Watch};
+use super::measure::paired;
+use crate::error::RunError;
+use crate::rollouts::{Arm, Rolled, Trial};
+use crate::seed::Seed;
+use crate::workshop::Workshop;
+
+/// What two arms are compared on, and by what measure.
+pub(crate) struct Ground<'a> {
+    pub(crate) tasks: &'a [Task],
+    pub(crate) verifier: &'a Arc<dyn Verifier>,
+    pub(crate) seed: Seed,
+    /// Passes over the tasks at most.
+    pub(crate) passes: u32,
+    pub(crate) tolerance: Tolerance,
+}
+
+/// What was measured.
+pub(crate) struct Watched {
+    pub(crate) loss: Loss,
+    /// The trials of all passes.
+    pub(crate) trials: Vec<Trial>,
+    /// What became of them under the earlier and under the later arm.
+    pub(crate) earlier: Vec<Rolled>,
+    pub(crate) later: Vec<Rolled>,
+}
+
+impl Workshop {
+    /// Look whether `later` has lost against `earlier`, in round `round`.
+    ///
+    /// The problems are neither the critic's nor the trainer's to see, so their rollouts are kept as the
+    /// gate's. As in a decision, sampled arms get seeds that nothing has used: an earlier arm whose luck
+    /// is known already would be no measure. Under greedy decoding there is no luck, one pass says it
+    /// all, and the earlier arm's rollouts are mostly in the journal.
+    ///
+    /// # Errors
+    /// As [`Self::roll_arms`].
+    pub(crate) async fn watch(
+        &self,
+        title: &str,
+        round: u32,
+        ground: &Ground<'_>,
+        earlier: &Arm,
+        later: &Arm,
+    ) -> Result<Watched, RunError> {
+        let is_greedy = earlier.is_greedy() && later.is_greedy();
+        let (seed, passes) = if is_greedy {
+            (ground.seed, 1)
+        } else {
+            (ground.seed.derive("round").derive(round), ground.passes)
+        };
+        let arms = [earlier.clone(), later.clone()];
+        let mut watch = Watch::new(ground.tolerance);
+        let (mut all, mut first, mut second) = (Vec::new(), Vec::new(), Vec::new());
+        for pass in 0..passes {
+            let seed = seed.derive(pass);
+            let trials: Vec<Trial> = ground
+                .tasks
+                .iter()
+                .map(|task| Trial {
+                    seed: seed.derive(task.content_hash().as_str()).value(),
+                    task: task.clone(),
+                })
+                .collect();
+            let mut rolled = self
+                .roll_judged(title, &arms, Split::Gate, ground.verifier, &trials)
+                .await?
+                .into_iter();
+            let (old, new) = (
+                rolled.next().unwrap_or_default(),
+                rolled.next().unwrap_or_default(),
+            );
+            let wants_more = watch.record(paired(&old, &new));
+            all.extend(trials);
+            first.extend(old);
+            second.extend(new);
+            if !wants_more {
+                break;
+            }
+        }
+        Ok(Watched {
+            loss: watch.finish(),
+            trials: all,
+            earlier: first,
+            later: second,
+        })
+    }
+}

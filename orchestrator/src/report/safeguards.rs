@@ -1,0 +1,103 @@
+//! Rows about what guards a run's gains: looks at what it may have lost, and what was taken back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gate::evidence::PassRate;
+use crate::gate::loss::Loss;
+
+/// A harness version with weights, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The version.
+    pub version: String,
+    /// The weights' adapter; none for the base model.
+    pub adapter: Option<String>,
+}
+
+impl std::fmt::Display for Place {
+    /// As in `v3 with the base weights`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.adapter {
+            None => write!(f, "{} with the base weights", self.version),
+            Some(adapter) => write!(f, "{} with weights {adapter}", self.version),
+        }
+    }
+}
+
+/// A retention suite at the end of a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetentionRow {
+    /// Round.
+    pub round: u32,
+    /// The suite.
+    pub suite: String,
+    /// What the round started from.
+    pub before: Place,
+    /// What it came to.
+    pub after: Place,
+    /// Solved problems under the former.
+    pub rate_before: PassRate,
+    /// Solved problems under the latter.
+    pub rate_after: PassRate,
+    /// Share of the problems that may be lost.
+    pub max_drop: f64,
+    /// Whether more is shown to be.
+    pub loss: Loss,
+    /// Rollouts of both arms.
+    pub rollouts: usize,
+}
+
+impl RetentionRow {
+    /// In one line.
+    pub fn outline(&self) -> String {
+        format!(
+            "retention suite {}: {:.1}% before, {:.1}% after, {:.1} points may be lost: {}",
+            self.suite,
+            100.0 * self.rate_before.pass_at_1,
+            100.0 * self.rate_after.pass_at_1,
+            100.0 * self.max_drop,
+            self.loss.figures()
+        )
+    }
+}
+
+/// What made the run go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A retention suite lost too much in the round.
+    Retention,
+}
+
+/// The run went back to what it stood on before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RollbackRow {
+    /// Round.
+    pub round: u32,
+    /// What made it.
+    pub cause: Cause,
+    /// What the run stood on.
+    pub from: Place,
+    /// What it went back to.
+    pub to: Place,
+    /// The version that has the old harness again; none if only weights went back.
+    pub version: Option<String>,
+    /// Versions whose patches were taken back.
+    pub undone: Vec<String>,
+    /// Why, with the numbers.
+    pub reason: String,
+}
+
+impl RollbackRow {
+    /// In one line.
+    pub fn outline(&self) -> String {
+        let made = match &self.version {
+            Some(version) => format!(" as {version}"),
+            None => String::new(),
+        };
+        format!(
+            "rolled back from {} to {}{made}: {}",
+            self.from, self.to, self.reason
+        )
+    }
+}

@@ -1,0 +1,179 @@
+//! Workshops for tests: problems, policies and tools that are given, and a run's directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coharness::config::{Config, Loaded};
+use coharness::observer::{Notice, Observer, Silent};
+use coharness::run::registry_path;
+use coharness::splits::Splits;
+use coharness::stop::Stop;
+use coharness::store::Store;
+use coharness::workshop::{Environment, Parts, Workshop};
+use harness::Harness;
+use registry::{Provenance, Registry};
+use rollout::{
+    BoxFuture, Completion, CompletionRequest, Finish, Message, Policy, PolicyError, PolicyId, Task,
+    TaskId, ToolFault, ToolRunner, Usage,
+};
+use sandbox::{Execution, Exit, SandboxPolicy};
+
+/// Where a run begins.
+pub(crate) struct Scene<'a> {
+    pub(crate) config: &'a str,
+    pub(crate) splits: Splits,
+    pub(crate) directory: &'a Path,
+    pub(crate) is_aloud: bool,
+}
+
+impl Scene<'_> {
+    /// A workshop with the sandbox and, where the configuration asks for one, the model of this
+    /// machine.
+    pub(crate) async fn on_this_machine(self, start: &Harness, python: PathBuf) -> Workshop {
+        let mut parts = self.parts(start).await;
+        parts.environment.python = python;
+        Workshop::open(parts).await.expect("a workshop")
+    }
+
+    /// A workshop with tools that are given.
+    pub(crate) async fn with_tools(self, start: &Harness, tools: Arc<dyn ToolRunner>) -> Workshop {
+        let parts = self.parts(start).await;
+        Workshop::with_tools(parts, tools, "test")
+    }
+
+    /// A run's parts, its registry at `start`; of a run that is there already, it goes on.
+    async fn parts(self, start: &Harness) -> Parts {
+        let directory = self.directory.to_owned();
+        std::fs::create_dir_all(&directory).expect("folder");
+        let config: Config = harness::yaml::from_str(self.config).expect("a configuration");
+        let registry = Registry::open_or_create(&registry_path(&directory)).expect("a registry");
+        let provenance = Provenance {
+            source: "a test".into(),
+            run: None,
+            unix_seconds: 0,
+        };
+        registry.create_initial(start, &provenance).expect("v1");
+        let observer: Arc<dyn Observer> = match self.is_aloud {
+            true => Arc::new(Aloud),
+            false => Arc::new(Silent),
+        };
+        Parts {
+            loaded: Loaded {
+                config,
+                origin: "the test".into(),
+                base: None,
+            },
+            splits: self.splits,
+            store: Store::open(&directory).await.expect("a store"),
+            registry,
+            environment: Environment {
+                cache: directory.clone(),
+                python: PathBuf::new(),
+                helper: PathBuf::from(env!("CARGO_BIN_EXE_coharness")),
+                scratch: directory.clone(),
+                allow_weak_sandbox: true,
+                key: |_| None,
+            },
+            observer,
+            stop: Arc::new(Stop::new(directory.join("stop"), None)),
+            directory,
+        }
+    }
+}
+
+/// Tells what happens.
+struct Aloud;
+
+impl Observer for Aloud {
+    fn notice(&self, notice: Notice) {
+        if let Notice::Line(text) | Notice::Warning(text) = notice {
+            println!("  {text}");
+        }
+    }
+}
+
+/// A policy whose replies follow from the conversation by a function.
+pub(crate) struct Scripted {
+    id: PolicyId,
+    reply: fn(&[Message]) -> String,
+}
+
+impl Scripted {
+    pub(crate) fn new(id: &str, reply: fn(&[Message]) -> String) -> Arc<dyn Policy> {
+        Arc::new(Self {
+            id: PolicyId::new(id),
+            reply,
+        })
+    }
+}
+
+impl Policy for Scripted {
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        let completion = Completion {
+            text: (self.reply)(&request.messages),
+            reasoning: String::new(),
+            finish: Finish::Stop,
+            finish_reason: None,
+            prompt_ids: Vec::new(),
+            output_ids: Vec::new(),
+            logprobs: Vec::new(),
+            usage: Usage {
+                prompt_tokens: 50,
+                completion_tokens: 20,
+                ..Usage::default()
+            },
+            tool_calls: Vec::new(),
+        };
+        Box::pin(async move { Ok(completion) })
+    }
+}
+
+/// Every program prints 42.
+pub(crate) struct FortyTwo;
+
+impl ToolRunner for FortyTwo {
+    fn run_python<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<Execution, ToolFault>> {
+        let execution = Execution {
+            stdout: "42\n".into(),
+            stderr: String::new(),
+            exit: Exit::Code(0),
+            is_truncated: false,
+            duration: std::time::Duration::from_millis(1),
+        };
+        Box::pin(async move { Ok(execution) })
+    }
+}
+
+/// `count` problems with a number, `text` around it, and an answer of that number.
+pub(crate) fn numbered(
+    name: &str,
+    count: u32,
+    text: fn(u32) -> String,
+    answer: fn(u32) -> u32,
+) -> Vec<Task> {
+    (1..=count)
+        .map(|number| Task {
+            id: TaskId::new(format!("{name}-{number}")),
+            problem: text(number),
+            answer: answer(number).to_string(),
+        })
+        .collect()
+}
+
+/// The first number of a text.
+pub(crate) fn first_number(text: &str) -> u32 {
+    text.split(|c: char| !c.is_ascii_digit())
+        .find_map(|word| word.parse().ok())
+        .expect("a number")
+}
