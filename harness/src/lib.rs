@@ -9,7 +9,7 @@
 //! - [`mod@validate`]: rules that types alone can't state. A patched or loaded harness has passed them.
 //! - [`canonical`]: the byte form whose hash is the [`HarnessId`].
 //! - [`folder`]: the harness as a folder of files that a person can read and `git diff`.
-//! - [`mod@diff`]: which fields differ between two harnesses.
+//! - [`mod@diff`]: which fields differ between two harnesses; [`mod@undo`]: taking an old change back.
 //! - [`json`] and [`yaml`]: strict readers; a key that occurs twice is an error in both.
 
 pub mod canonical;
@@ -25,6 +25,7 @@ pub mod middleware;
 pub mod naive;
 pub mod patch;
 mod skill_markdown;
+pub mod undo;
 pub mod validate;
 pub mod yaml;
 
@@ -43,5 +44,6 @@ pub use middleware::{
 };
 pub use naive::naive;
 pub use patch::{Patch, PatchError, PatchOp, PatchOpKind};
+pub use undo::{UndoError, undo};
 pub use validate::{Problem, validate};
 pub use yaml::YamlError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use critic::{Cluster, Critic, Effect, Proposal, RulesCritic, TriedPatch, cluster};
-use harness::{Harness, Patch};
+use harness::Harness;
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
 use rollout::task::Split;
@@ -15,6 +15,7 @@ use crate::gate::contest::Decision;
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::Delta;
 use crate::gate::martingale::Discoveries;
+use crate::removal::RemovalHistory;
 use crate::report::{ClusterRow, DiagnoseRow, PatchRow, Promise, kind};
 use crate::rollouts::{Arm, Trial, draw};
 use crate::screening::{Diagnosed, Screened};
@@ -43,6 +44,8 @@ pub struct History {
     pub tried: Vec<TriedPatch>,
     /// The gate's count of decisions and acceptances, weights included.
     pub discoveries: Discoveries,
+    /// Accepted patches that were tried without.
+    pub removals: RemovalHistory,
 }
 
 impl History {
@@ -51,14 +54,19 @@ impl History {
         Self {
             tried: Vec::new(),
             discoveries: Discoveries::new(false_discovery_rate),
+            removals: RemovalHistory::new(false_discovery_rate),
         }
     }
 
-    /// The accepted `patches` were taken back: to the critic they are like rejected ones, so that the same
-    /// weights don't lead to them again. The gate's count stays: it is of what the gate accepted.
-    pub(crate) fn withdraw(&mut self, patches: &[Patch]) {
+    /// A version was taken back. To the critic its patch is like a rejected one, so that the same weights
+    /// don't lead to it again; a patch that it had removed is needed. The gate's counts stay: they are of
+    /// what was accepted.
+    pub(crate) fn withdraw(&mut self, decision: &registry::Decision) {
+        if let Some(version) = decision.removes {
+            self.removals.needs(version);
+        }
         for tried in &mut self.tried {
-            tried.is_accepted &= !patches.contains(&tried.patch);
+            tried.is_accepted &= tried.patch != decision.patch;
         }
     }
 }
@@ -366,6 +374,7 @@ impl Workshop {
             severity: candidate.severity.clone(),
             evidence: summary.clone(),
             patch: patch.clone(),
+            removes: None,
             gate_mode: self.loaded.config.gate.mode.name().to_owned(),
             gate_detail: decision.detail(),
             unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),

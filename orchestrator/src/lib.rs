@@ -8,6 +8,7 @@
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
 //! - [`training_rows`] says what teaches, and what is validated on.
 //! - [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
+//! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
 //!   stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
@@ -32,6 +33,7 @@ pub mod gate;
 pub mod harness_loop;
 pub mod model_loop;
 pub mod observer;
+pub mod removal;
 pub mod report;
 pub mod retention;
 pub mod rollouts;

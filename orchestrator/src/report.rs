@@ -13,7 +13,7 @@ use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
 
-pub use self::safeguards::{Cause, Place, RetentionRow, RollbackRow};
+pub use self::safeguards::{Cause, Place, RemovalRow, RetentionRow, RollbackRow};
 
 /// Kinds of steps in the store.
 pub mod kind {
@@ -33,6 +33,8 @@ pub mod kind {
     pub const TRAINED: &str = "trained";
     /// A retention suite at the end of a round.
     pub const RETENTION: &str = "retention";
+    /// A decision on the removal of an accepted patch.
+    pub const REMOVAL: &str = "decide_removal";
     /// What a round or more had come to was taken back.
     pub const ROLLBACK: &str = "roll_back";
 }
@@ -440,6 +442,8 @@ pub struct Report {
     pub weight_decisions: Vec<WeightsRow>,
     /// Fine-tunings in order.
     pub trainings: Vec<TrainRow>,
+    /// Decisions on the removal of accepted patches, in order.
+    pub removals: Vec<RemovalRow>,
     /// Retention suites in order, round by round.
     pub retention: Vec<RetentionRow>,
     /// What was taken back, in order.
@@ -521,6 +525,7 @@ impl Report {
             patch_decisions,
             weight_decisions,
             trainings: rows(store, kind::TRAIN).await?,
+            removals: rows(store, kind::REMOVAL).await?,
             retention: rows(store, kind::RETENTION).await?,
             rollbacks: rows(store, kind::ROLLBACK).await?,
         })

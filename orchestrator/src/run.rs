@@ -288,7 +288,8 @@ impl Workshop {
             .await
     }
 
-    /// Both loops, and a look at whether the round has lost what it should keep.
+    /// Both loops, what is left of the patches, and a look at whether the round has lost what it should
+    /// keep.
     async fn one_round(
         &self,
         round: u32,
@@ -310,6 +311,7 @@ impl Workshop {
         // Weights are loaded again below where that is needed; meanwhile they needn't take memory.
         drop(policy);
         let after = Standing { head, adapter };
+        let after = self.retest(round, after, history).await?;
         self.retain(round, &before, after, history).await
     }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use harness::Patch;
-use registry::{Origin, Version};
+use registry::{Decision, Origin, Version};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -70,8 +69,9 @@ impl Workshop {
             })?)
         };
         let undone = self.accepted_since(&target.version, &old.version)?;
-        let patches: Vec<Patch> = undone.iter().map(|(_, patch)| patch.clone()).collect();
-        history.withdraw(&patches);
+        for (_, decision) in &undone {
+            history.withdraw(decision);
+        }
         let row = RollbackRow {
             round,
             cause,
@@ -98,17 +98,17 @@ impl Workshop {
         })
     }
 
-    /// Versions made by patches after `first` and up to `last`. The history may be longer: a run that
+    /// Versions made by patches and removals after `first` and up to `last`. The history may be longer: a run that
     /// starts again finds what it did later.
     fn accepted_since(
         &self,
         first: &Version,
         last: &Version,
-    ) -> Result<Vec<(String, Patch)>, RunError> {
+    ) -> Result<Vec<(String, Decision)>, RunError> {
         let history = self.with_registry(registry::Registry::history)?;
         let patched = |version: Version| match version.origin {
             Origin::Patch(acceptance) => {
-                Some((version.name.to_string(), acceptance.decision.patch))
+                Some((version.name.to_string(), acceptance.decision))
             }
             _ => None,
         };

@@ -39,6 +39,9 @@ pub struct Decision {
     pub evidence: String,
     /// The patch, which has to turn the parent's harness into the candidate.
     pub patch: Patch,
+    /// The version whose patch this one takes back, where it is a removal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removes: Option<VersionName>,
     /// The gate's mode.
     pub gate_mode: String,
     /// Further numbers of the gate in one line, such as e-value and threshold; may be empty.

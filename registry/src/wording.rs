@@ -22,6 +22,7 @@ mod key {
     pub(super) const MODEL: &str = "Model";
     pub(super) const PATCH: &str = "Patch";
     pub(super) const REASON: &str = "Reason";
+    pub(super) const REMOVES: &str = "Removes";
     pub(super) const ROLLBACK_TO: &str = "Rollback-To";
     pub(super) const ROOT_CAUSE: &str = "Root-Cause";
     pub(super) const ROUND: &str = "Round";
@@ -68,6 +69,9 @@ fn decision_message(
         required(key::ROOT_CAUSE, &decision.root_cause)?,
     );
     message.push(key::HARNESS_DIM, patch.dimension);
+    if let Some(removed) = decision.removes {
+        message.push(key::REMOVES, removed);
+    }
     message.push(key::SEVERITY, required(key::SEVERITY, &decision.severity)?);
     push_gate(&mut message, deltas, &decision.gate_mode)?;
     let detail = one_line(&decision.gate_detail);
@@ -263,6 +267,7 @@ fn read_decision(message: &Message, unix_seconds: u64) -> Result<Decision, Strin
         severity: message.text(key::SEVERITY)?,
         evidence: evidence.to_owned(),
         patch,
+        removes: message.optional(key::REMOVES)?,
         gate_mode: message.text(key::GATE_MODE)?,
         gate_detail: message.get(key::GATE_DETAIL).unwrap_or_default().to_owned(),
         unix_seconds,

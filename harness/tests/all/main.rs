@@ -13,6 +13,7 @@ mod field_path;
 mod folder;
 mod patch;
 mod strict_readers;
+mod undo;
 mod validate;
 mod world;
 

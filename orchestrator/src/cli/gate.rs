@@ -132,6 +132,7 @@ fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         tasks: args.tasks,
         max_samples: args.max_samples,
         false_discovery_rate: args.level,
+        ..GateConfig::default()
     };
     gate.check().map_err(|(field, reason)| match field {
         "gate.tasks" => fail("--tasks", reason),

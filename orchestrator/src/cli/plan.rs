@@ -229,6 +229,14 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
         );
     }
+    if gate.retest_every > 0 {
+        lines.push(format!(
+            "  removal    every {} rounds: each accepted patch tried without, up to {} rollouts a look for it \
+             and the incumbent",
+            gate.retest_every,
+            2 * (2 * gate.tasks).min(sizes.gate)
+        ));
+    }
     for suite in &config.retention {
         lines.push(format!(
             "  retention  {}: {} rollouts where the round has changed something, at most {} while a loss of more \

@@ -132,6 +132,19 @@ pub(crate) fn report(report: &Report) -> String {
             report.gate.rollouts
         ));
     }
+    let removed = report.removals.iter().filter(|row| row.version.is_some());
+    let removed: Vec<&str> = removed.map(|row| row.removes.as_str()).collect();
+    if !report.removals.is_empty() {
+        out.push_str(&format!(
+            "accepted patches tried without: {}; removed: {}\n",
+            report.removals.len(),
+            if removed.is_empty() {
+                "none".to_owned()
+            } else {
+                removed.join(", ")
+            }
+        ));
+    }
     for row in &report.retention {
         out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
     }

@@ -42,8 +42,13 @@ pub struct GateConfig {
     pub tasks: usize,
     /// Mode sequential: pairs of each side at most, as samples of each of `tasks` problems.
     pub max_samples: usize,
-    /// Mode sequential: expected share of false acceptances among all of the run, at most.
+    /// Mode sequential: expected share of false acceptances among all of the run, at most. The same for
+    /// removals, in every mode.
     pub false_discovery_rate: f64,
+    /// Rounds after which the accepted patches are tried without, one by one; 0 means never.
+    pub retest_every: u32,
+    /// Points (hundredths of the gate problems) that a removal must be shown not to lose.
+    pub retest_margin_points: f64,
 }
 
 impl Default for GateConfig {
@@ -53,6 +58,8 @@ impl Default for GateConfig {
             tasks: 30,
             max_samples: 16,
             false_discovery_rate: 0.05,
+            retest_every: 0,
+            retest_margin_points: 5.0,
         }
     }
 }
@@ -73,6 +80,12 @@ impl GateConfig {
             return Err((
                 "gate.false_discovery_rate",
                 "must lie between 0 and 1, both excluded",
+            ));
+        }
+        if !(self.retest_margin_points > 0.0 && self.retest_margin_points <= 50.0) {
+            return Err((
+                "gate.retest_margin_points",
+                "must lie between 0 and 50, 0 excluded",
             ));
         }
         Ok(())

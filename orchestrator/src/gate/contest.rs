@@ -7,21 +7,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::decide::{StageResult, Verdict, verdict};
-use super::martingale::{Test, e_value, log_benefit, log_harm, rounded};
+use super::martingale::{Test, e_value, log_harm, rounded};
 use super::plan::Stage;
-use super::sequential::{Judgement, judge};
-use crate::config::GateMode;
+use super::question::{Assessment, Question};
+use super::sequential::Judgement;
 
 /// Share of a stage's pairs that have to be there for it to say anything: those that policy or sandbox
 /// kept from being made may be the telling ones.
 const LEAST_PAIRS: f64 = 0.75;
 
-/// What mode `sequential` adds to a decision's stages.
+/// What a decision that looks adds to its stages: mode `sequential`, and removals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// The decision's place in the run, and its level.
     pub test: Test,
-    /// e-value for benefit after each look.
+    /// e-value for benefit after each look; of a removal, for losing less than its margin.
     pub benefit: Vec<f64>,
     /// e-value for harm on V_out after each look.
     pub harm: Vec<f64>,
@@ -30,6 +30,8 @@ pub struct Evidence {
 /// A candidate's decision: its numbers and its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
+    /// What was asked of it.
+    pub question: Question,
     /// What each stage measured.
     pub stages: Vec<StageResult>,
     /// e-values and level, in mode `sequential`.
@@ -52,7 +54,7 @@ impl Decision {
             delta_in,
             delta_out,
         } = self.totals();
-        let deltas = format!("δ_in {delta_in}, δ_out {delta_out}");
+        let deltas = self.question.sides("δ", delta_in, delta_out);
         match self.evidence.as_ref().map(|e| (e, e.benefit.last())) {
             Some((evidence, Some(benefit))) => format!(
                 "{deltas}, e-value {} of {:.0}",
@@ -70,12 +72,9 @@ impl Decision {
             .iter()
             .enumerate()
             .map(|(number, stage)| {
-                format!(
-                    "stage {}: in {}, out {}",
-                    number + 1,
-                    stage.delta_in.counts(),
-                    stage.delta_out.counts()
-                )
+                let (failed, solved) = (stage.delta_in.counts(), stage.delta_out.counts());
+                let counts = self.question.sides("", failed, solved);
+                format!("stage {}: {counts}", number + 1)
             })
             .collect();
         if let Some(Evidence { test, benefit, .. }) = &self.evidence {
@@ -112,7 +111,7 @@ struct Entrant {
 /// Candidates and what was measured of them.
 #[derive(Clone, Debug)]
 pub struct Contest {
-    mode: GateMode,
+    question: Question,
     /// Pairs of each stage on V_in and V_out.
     sizes: Vec<(u32, u32)>,
     entrants: Vec<Entrant>,
@@ -120,26 +119,22 @@ pub struct Contest {
 
 impl Contest {
     /// A contest over `plan` with one candidate for each of `tests`.
-    pub fn new(mode: GateMode, plan: &[Stage], tests: Vec<Test>) -> Self {
+    pub fn new(question: Question, plan: &[Stage], tests: Vec<Test>) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let entrants = tests.into_iter().map(|test| Entrant {
             stages: Vec::new(),
-            evidence: (mode == GateMode::Sequential).then_some(Evidence {
+            evidence: question.is_sequential().then_some(Evidence {
                 test,
                 benefit: Vec::new(),
                 harm: Vec::new(),
             }),
-            // Without a problem the incumbent failed, or any at all, there is nothing to gain.
-            verdict: plan
-                .iter()
-                .all(|stage| stage.failed.is_empty())
-                .then(|| Verdict::Rejected {
-                    stage: 0,
-                    reason: "there is no gate problem that the incumbent fails".into(),
-                }),
+            verdict: question.objection_to(plan).map(|reason| Verdict::Rejected {
+                stage: 0,
+                reason: reason.into(),
+            }),
         });
         Self {
-            mode,
+            question,
             sizes: plan
                 .iter()
                 .map(|stage| (count(stage.failed.len()), count(stage.solved.len())))
@@ -151,7 +146,7 @@ impl Contest {
     /// The next stage and its candidates; none when every decision is made.
     ///
     /// The fixed modes measure everybody in the first stage, then the best of those that hold alone in
-    /// the others. Mode `sequential` measures all that are undecided, look by look.
+    /// the others. Looks measure all that are undecided.
     pub fn turn(&self) -> Option<Turn> {
         if self.winner().is_some() {
             return None;
@@ -159,7 +154,7 @@ impl Contest {
         let open = || (0..self.entrants.len()).filter(|i| self.entrants[*i].verdict.is_none());
         let measured = |i: usize| self.entrants[i].stages.len();
         let candidates: Vec<usize> =
-            if self.mode == GateMode::Sequential || open().all(|i| measured(i) == 0) {
+            if self.question.is_sequential() || open().all(|i| measured(i) == 0) {
                 open().collect()
             } else {
                 let net = |i: &usize| StageResult::net(&self.entrants[*i].stages[0]);
@@ -186,32 +181,33 @@ impl Contest {
                 });
             }
         }
-        match self.mode {
-            GateMode::Paper | GateMode::Confirmed => {
-                let mut passed = Vec::new();
-                for &index in &turn.candidates {
-                    let entrant = &mut self.entrants[index];
-                    if entrant.verdict.is_some() {
-                        continue;
-                    }
-                    match verdict(&entrant.stages, self.sizes.len()) {
-                        Some(Verdict::Accepted) => passed.push(index),
-                        verdict => entrant.verdict = verdict,
-                    }
-                }
-                self.take_best(&passed, |entrant| {
-                    entrant.stages.iter().map(StageResult::net).sum::<i64>() as f64
-                });
-            }
-            GateMode::Sequential => self.look(turn),
+        if self.question.is_sequential() {
+            self.look(turn);
+            return;
         }
+        let mut passed = Vec::new();
+        for &index in &turn.candidates {
+            let entrant = &mut self.entrants[index];
+            if entrant.verdict.is_some() {
+                continue;
+            }
+            match verdict(&entrant.stages, self.sizes.len()) {
+                Some(Verdict::Accepted) => passed.push(index),
+                verdict => entrant.verdict = verdict,
+            }
+        }
+        self.take_best(&passed, |entrant| {
+            entrant.stages.iter().map(StageResult::net).sum::<i64>() as f64
+        });
     }
 
-    /// Judge everybody after a look of mode `sequential`.
+    /// Judge everybody after a look.
     fn look(&mut self, turn: &Turn) {
         let rest = &self.sizes[turn.stage + 1..];
-        let left_failed = rest.iter().map(|size| size.0).sum();
-        let left_solved = rest.iter().map(|size| size.1).sum();
+        let left = (
+            rest.iter().map(|size| size.0).sum(),
+            rest.iter().map(|size| size.1).sum(),
+        );
         let mut crossed = Vec::new();
         for &index in &turn.candidates {
             let entrant = &mut self.entrants[index];
@@ -219,15 +215,19 @@ impl Contest {
                 continue;
             };
             let totals = StageResult::pooled(&entrant.stages);
+            let Assessment {
+                benefit,
+                judgement,
+                objection,
+            } = self.question.assess(&totals, left, &evidence.test);
             let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
-            let benefit = log_benefit(failed.differing(), (failed + solved).differing());
             evidence.benefit.push(e_value(benefit));
             evidence.harm.push(e_value(log_harm(solved)));
-            let judgement = judge(&totals, left_failed, left_solved, &evidence.test);
             let shown = format!(
-                "e-value {} of the {:.0} needed, δ_in {failed}, δ_out {solved}",
+                "e-value {} of the {:.0} needed, {}",
                 rounded(e_value(benefit)),
-                1.0 / evidence.test.level
+                1.0 / evidence.test.level,
+                self.question.sides("δ", failed, solved)
             );
             let rejected = |reason: String| Verdict::Rejected {
                 stage: turn.stage + 1,
@@ -239,9 +239,9 @@ impl Contest {
                     crossed.push(index);
                     None
                 }
-                Judgement::Harm => Some(rejected(format!("harm on V_out: {shown}"))),
+                Judgement::Harm => Some(rejected(format!("{}: {shown}", self.question.harm()))),
                 Judgement::Futile => Some(rejected(format!("futile: {shown}"))),
-                Judgement::Exhausted => Some(match totals.objection() {
+                Judgement::Exhausted => Some(match objection {
                     Some(objection) => rejected(objection),
                     None => Verdict::Inconclusive { reason: shown },
                 }),
@@ -275,7 +275,9 @@ impl Contest {
 
     /// All decisions, in the candidates' order. Whoever is undecided is deferred.
     pub fn finish(self) -> Vec<Decision> {
+        let question = self.question;
         let decide = |entrant: Entrant| Decision {
+            question,
             rollouts: entrant
                 .stages
                 .iter()
@@ -297,6 +299,7 @@ mod tests {
     use super::super::martingale::Discoveries;
     use super::super::plan::Draw;
     use super::*;
+    use crate::config::GateMode;
 
     fn plan(stages: usize, pairs: usize) -> Vec<Stage> {
         let draw = |problem| Draw { problem, sample: 0 };
@@ -323,7 +326,7 @@ mod tests {
         results: &[Vec<StageResult>],
     ) -> (Vec<Turn>, Vec<Decision>) {
         let tests = Discoveries::new(0.05).enter(results.len());
-        let mut contest = Contest::new(mode, plan, tests);
+        let mut contest = Contest::new(Question::Gain(mode), plan, tests);
         let mut turns = Vec::new();
         while let Some(turn) = contest.turn() {
             let measured: Vec<StageResult> = turn

@@ -7,7 +7,8 @@ use super::contest::{Contest, Decision};
 use super::decide::StageResult;
 use super::evidence::{Counts, Pair};
 use super::martingale::Discoveries;
-use super::plan::{Draw, stages};
+use super::plan::{Draw, Stage, looks_at_all, stages};
+use super::question::Question;
 use crate::config::GateMode;
 use crate::error::RunError;
 use crate::rollouts::{Arm, Rolled, Trial, draw};
@@ -16,6 +17,14 @@ use crate::workshop::Workshop;
 
 /// Lowest temperature of the rollout that tells V_in from V_out.
 const CLASSIFY_TEMPERATURE: f64 = 0.7;
+
+/// Where a contest takes place.
+struct Field<'a> {
+    place: &'a str,
+    problems: &'a [Task],
+    plan: &'a [Stage],
+    seed: Seed,
+}
 
 impl Workshop {
     /// Decide `candidates` against `incumbent`; `place` says where in the run this is, as in
@@ -41,8 +50,8 @@ impl Workshop {
             .derive("gate")
             .derive(harness.id().to_hex())
             .derive(policy.id());
-        let problems = self.classify(place, incumbent, seed).await?;
-        let solved: Vec<bool> = problems.iter().map(|(_, solved)| *solved).collect();
+        let classified = self.classify(place, incumbent, seed).await?;
+        let (problems, solved): (Vec<Task>, Vec<bool>) = classified.into_iter().unzip();
         let is_greedy = incumbent.is_greedy();
         let plan = stages(&solved, gate, is_greedy);
         let tests = discoveries.enter(candidates.len());
@@ -54,12 +63,76 @@ impl Workshop {
             }
             _ => seed,
         };
-        let mut contest = Contest::new(gate.mode, &plan, tests);
+        let field = Field {
+            place,
+            problems: &problems,
+            plan: &plan,
+            seed,
+        };
+        let contest = Contest::new(Question::Gain(gate.mode), &plan, tests);
+        self.compete(&field, incumbent, candidates, contest, discoveries)
+            .await
+    }
+
+    /// Decide which of the accepted patches that `candidates` are without may go, against `incumbent`,
+    /// which has them all. Removals are a sequence of decisions of their own: those on patches and weights
+    /// keep their levels.
+    ///
+    /// # Errors
+    /// As [`Self::roll_arms`].
+    pub(crate) async fn contest_removals(
+        &self,
+        place: &str,
+        incumbent: &Arm,
+        candidates: &[Arm],
+        removals: &mut Discoveries,
+    ) -> Result<Vec<Decision>, RunError> {
+        let gate = &self.loaded.config.gate;
+        let problems = &self.splits.gate;
+        let is_greedy = incumbent.is_greedy();
+        let plan = looks_at_all(problems.len(), gate, is_greedy);
+        let tests = removals.enter(candidates.len());
+        let seed = self
+            .seed()
+            .derive("removal")
+            .derive(incumbent.harness.id().to_hex())
+            .derive(incumbent.policy.id());
+        let seed = match tests.first() {
+            Some(test) if !is_greedy => seed.derive("test").derive(test.number),
+            _ => seed,
+        };
+        let field = Field {
+            place,
+            problems,
+            plan: &plan,
+            seed,
+        };
+        let margin = gate.retest_margin_points / 100.0;
+        let contest = Contest::new(Question::Harmless(margin), &plan, tests);
+        self.compete(&field, incumbent, candidates, contest, removals)
+            .await
+    }
+
+    /// Roll out what a contest asks for until it has decided.
+    async fn compete(
+        &self,
+        field: &Field<'_>,
+        incumbent: &Arm,
+        candidates: &[Arm],
+        mut contest: Contest,
+        discoveries: &mut Discoveries,
+    ) -> Result<Vec<Decision>, RunError> {
+        let Field {
+            place,
+            problems,
+            plan,
+            seed,
+        } = *field;
         while let Some(turn) = contest.turn() {
             let stage = &plan[turn.stage];
             let trials: Vec<Trial> = stage
                 .draws()
-                .map(|draw| trial(&problems, draw, turn.stage, seed))
+                .map(|draw| trial(&problems[draw.problem], draw, turn.stage, seed))
                 .collect();
             let mut arms = vec![incumbent.clone()];
             arms.extend(turn.candidates.iter().map(|i| candidates[*i].clone()));
@@ -119,8 +192,8 @@ impl Workshop {
 }
 
 /// A pair's problem with the seed that both arms use.
-fn trial(problems: &[(Task, bool)], draw: Draw, stage: usize, seed: Seed) -> Trial {
-    let task = problems[draw.problem].0.clone();
+fn trial(task: &Task, draw: Draw, stage: usize, seed: Seed) -> Trial {
+    let task = task.clone();
     let seed = seed
         .derive("stage")
         .derive(stage)

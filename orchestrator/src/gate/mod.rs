@@ -10,8 +10,9 @@
 //! candidates, and stops as soon as it has an answer.
 //!
 //! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
-//! rule and [`sequential`] when to stop; [`plan`] chooses problems, [`contest`] lets candidates compete,
-//! and [`measure`] or [`simulate`] drives it. [`loss`] looks the other way: whether what was let in does
+//! rule and [`sequential`] when to stop; [`question`] asks the same of removals, which needn't gain.
+//! [`plan`] chooses problems, [`contest`] lets candidates compete, and [`measure`] or [`simulate`] drives
+//! it. [`loss`] looks the other way: whether what was let in does
 //! worse than what was there before, by rollouts that [`watch`] makes.
 
 pub mod contest;
@@ -21,6 +22,7 @@ pub mod loss;
 pub mod martingale;
 mod measure;
 pub mod plan;
+pub mod question;
 pub mod sequential;
 pub mod simulate;
 pub(crate) mod watch;

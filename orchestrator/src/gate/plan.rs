@@ -85,6 +85,22 @@ fn fixed(problems: &[usize], count: usize, per_side: usize, is_greedy: bool) -> 
         .collect()
 }
 
+/// Looks at all of `problems` problems alike, each at as many as both sides of a decision have: a whole
+/// pass, or the next ones in turn. All are V_out's.
+pub fn looks_at_all(problems: usize, gate: &GateConfig, is_greedy: bool) -> Vec<Stage> {
+    let both_sides = GateConfig {
+        tasks: 2 * gate.tasks,
+        ..*gate
+    };
+    let all: Vec<usize> = (0..problems).collect();
+    let look = |solved| Stage {
+        failed: Vec::new(),
+        solved,
+    };
+    let looks = looks(&all, &both_sides, is_greedy);
+    looks.into_iter().map(look).collect()
+}
+
 /// One side of the looks of mode `sequential`.
 fn looks(problems: &[usize], gate: &GateConfig, is_greedy: bool) -> Vec<Vec<Draw>> {
     if problems.is_empty() {

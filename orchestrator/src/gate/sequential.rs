@@ -61,7 +61,7 @@ pub fn judge(totals: &StageResult, left_failed: u32, left_solved: u32, test: &Te
 /// Outcomes have a Dirichlet posterior over [`IMAGINED`] pairs, so the net gain of what is left has the
 /// mean and variance of a Dirichlet-multinomial sum; its quantile is that of the normal distribution
 /// with these.
-fn hope(seen: Counts, left: u32) -> (f64, f64) {
+pub(super) fn hope(seen: Counts, left: u32) -> (f64, f64) {
     let (gained, lost) = seen.differing();
     let left = f64::from(left);
     let total = f64::from(seen.pairs) + IMAGINED.iter().sum::<f64>();

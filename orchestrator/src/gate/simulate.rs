@@ -14,6 +14,7 @@ use super::decide::{StageResult, Verdict};
 use super::evidence::{Counts, Pair};
 use super::martingale::{Discoveries, Test};
 use super::plan::{Draw, stages};
+use super::question::Question;
 use crate::config::{GateConfig, GateMode};
 use crate::seed::Seed;
 
@@ -145,7 +146,7 @@ fn decide(scene: &Scene, effect: f64, test: Test, random: &mut ChaCha8Rng) -> De
     let gate = &scene.gate;
     let (rates, solved) = problems(scene, random);
     let plan = stages(&solved, gate, false);
-    let mut contest = Contest::new(gate.mode, &plan, vec![test]);
+    let mut contest = Contest::new(Question::Gain(gate.mode), &plan, vec![test]);
     while let Some(turn) = contest.turn() {
         let stage = &plan[turn.stage];
         let mut side = |draws: &[Draw]| {

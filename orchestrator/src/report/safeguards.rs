@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gate::contest::Evidence;
+use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::gate::loss::Loss;
 
@@ -22,6 +24,33 @@ impl std::fmt::Display for Place {
             Some(adapter) => write!(f, "{} with weights {adapter}", self.version),
         }
     }
+}
+
+/// A decision on the removal of an accepted patch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RemovalRow {
+    /// Round.
+    pub round: u32,
+    /// Version whose patch was tried without.
+    pub removes: String,
+    /// Version that it was taken out of.
+    pub parent: String,
+    /// Version that is without it; none unless accepted.
+    pub version: Option<String>,
+    /// Dimension.
+    pub dimension: String,
+    /// What the patch had changed.
+    pub summary: String,
+    /// What each look measured: on all gate problems, as `delta_out`.
+    pub stages: Vec<StageResult>,
+    /// e-values and level.
+    pub evidence: Option<Evidence>,
+    /// Rollouts without the patch.
+    pub rollouts: u32,
+    /// The outcome.
+    pub verdict: Verdict,
+    /// Weights it was measured with.
+    pub policy: String,
 }
 
 /// A retention suite at the end of a round.

@@ -150,6 +150,7 @@ pub(crate) fn decision(patch: Patch, round: u32) -> Decision {
             "9 of 16 failed rollouts end without output.\n\n- task-3, turn 2\n- task-8, turn 1"
                 .to_owned(),
         patch,
+        removes: None,
         gate_mode: "sequential".to_owned(),
         gate_detail: "e-value 41.2, threshold 20".to_owned(),
         unix_seconds: START + 60 * u64::from(round),

@@ -62,6 +62,29 @@ fn what_is_recorded_reads_back() {
 }
 
 #[test]
+fn a_removal_names_the_version_whose_patch_it_takes_back() {
+    let fixture = Fixture::new();
+    let (registry, first) = fixture.started();
+    let second = commit(&registry, &first, edit(2), 1);
+    let back = patch(
+        Dimension::P,
+        "prompts.system",
+        base().prompts.system.clone(),
+    );
+    let mut record = acceptance(back, 2);
+    record.decision.removes = Some(second.name);
+    let third = registry.commit_patch(&second, &base(), &record).unwrap();
+    // A run that starts again asks for it again.
+    let again = registry.commit_patch(&second, &base(), &record).unwrap();
+    assert_eq!(again, third);
+    assert_eq!(third.origin, Origin::Patch(Box::new(record)));
+    assert_eq!(third.harness, first.harness);
+    let message = fixture.git(&["log", "-1", "--format=%B", "v3"]);
+    assert!(message.contains("\nRemoves: v2\n"), "{message}");
+    fixture.fsck();
+}
+
+#[test]
 fn entries_are_found_by_every_kind_of_name() {
     let fixture = Fixture::new();
     let (registry, first) = fixture.started();

@@ -1,0 +1,254 @@
+//! What a contest asks of its candidates: to gain something, or to lose nothing that matters.
+//!
+//! A *removal* takes an accepted patch out again. It needn't gain: what it takes out is text to read and
+//! rules to keep, paid for in every rollout. It mustn't lose. "No loss at all" can't be shown by any
+//! sample, "less than a margin" can (non-inferiority): the e-value against "the margin or more is lost"
+//! ([`log_e_value_above`]) has to reach the decision's threshold, and what was counted mustn't be a loss.
+//! All gate problems are looked at alike, whatever became of them before.
+
+use super::decide::StageResult;
+use super::evidence::Counts;
+use super::martingale::{Test, log_benefit, log_e_value_above, log_harm};
+use super::plan::Stage;
+use super::sequential::{HARM_LEVEL, Judgement, hope, judge};
+use crate::config::GateMode;
+
+/// What has to be shown for an acceptance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Question {
+    /// That the candidate gains, as the mode has it.
+    Gain(GateMode),
+    /// That it loses less than this share of the problems, and nothing in what was counted. V_out holds
+    /// all problems.
+    Harmless(f64),
+}
+
+/// What a look says of a candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assessment {
+    /// Logarithm of the e-value for what has to be shown.
+    pub benefit: f64,
+    /// What follows.
+    pub judgement: Judgement,
+    /// Why it can't be accepted whatever the evidence, if so.
+    pub objection: Option<String>,
+}
+
+impl Question {
+    /// Whether it is answered by looks that may end early.
+    pub fn is_sequential(self) -> bool {
+        !matches!(self, Self::Gain(GateMode::Paper | GateMode::Confirmed))
+    }
+
+    /// Why nothing can be measured by this plan, if so.
+    pub fn objection_to(self, plan: &[Stage]) -> Option<&'static str> {
+        match self {
+            // Without a problem the incumbent failed, or any at all, there is nothing to gain.
+            Self::Gain(_) => plan
+                .iter()
+                .all(|stage| stage.failed.is_empty())
+                .then_some("there is no gate problem that the incumbent fails"),
+            Self::Harmless(_) => plan
+                .iter()
+                .all(|stage| stage.solved.is_empty())
+                .then_some("there is no gate problem"),
+        }
+    }
+
+    /// Judge totals, with so many pairs to come on V_in and V_out.
+    pub fn assess(self, totals: &StageResult, left: (u32, u32), test: &Test) -> Assessment {
+        let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
+        match self {
+            Self::Gain(_) => Assessment {
+                benefit: log_benefit(failed.differing(), (failed + solved).differing()),
+                judgement: judge(totals, left.0, left.1, test),
+                objection: totals.objection(),
+            },
+            Self::Harmless(margin) => Assessment {
+                benefit: log_harmless(solved, margin),
+                judgement: judge_removal(solved, left.1, margin, test),
+                objection: is_loss(solved).then(|| format!("δ is {solved}, below 0")),
+            },
+        }
+    }
+
+    /// What a look that shows harm says.
+    pub fn harm(self) -> &'static str {
+        match self {
+            Self::Gain(_) => "harm on V_out",
+            Self::Harmless(_) => "it is missed",
+        }
+    }
+
+    /// Something of V_in and of V_out in one text; a removal has no sides.
+    pub fn sides(
+        self,
+        delta: &str,
+        of_in: impl std::fmt::Display,
+        of_out: impl std::fmt::Display,
+    ) -> String {
+        match (self, delta) {
+            (Self::Gain(_), "") => format!("in {of_in}, out {of_out}"),
+            (Self::Gain(_), delta) => format!("{delta}_in {of_in}, {delta}_out {of_out}"),
+            (Self::Harmless(_), "") => of_out.to_string(),
+            (Self::Harmless(_), delta) => format!("{delta} {of_out}"),
+        }
+    }
+}
+
+/// Logarithm of the e-value for losing less than `margin`.
+fn log_harmless(seen: Counts, margin: f64) -> f64 {
+    let (gained, lost) = seen.differing();
+    log_e_value_above(-margin, [gained, lost, seen.same()])
+}
+
+fn is_loss(seen: Counts) -> bool {
+    seen.gained < seen.lost
+}
+
+/// Judge a removal by its pairs so far and those still to come. As for patches, only acceptance has to be
+/// protected against looking often.
+fn judge_removal(seen: Counts, left: u32, margin: f64, test: &Test) -> Judgement {
+    let threshold = test.log_threshold();
+    if log_harm(seen) >= -HARM_LEVEL.ln() {
+        return Judgement::Harm;
+    }
+    let is_shown = log_harmless(seen, margin) >= threshold;
+    if is_shown && !is_loss(seen) {
+        return Judgement::Accept;
+    }
+    if left == 0 {
+        return Judgement::Exhausted;
+    }
+    let (gained, lost) = hope(seen, left);
+    let same = f64::from(seen.pairs) + f64::from(left) - gained - lost;
+    if !is_shown && log_e_value_above(-margin, [gained, lost, same]) < threshold {
+        return Judgement::Futile;
+    }
+    Judgement::Continue
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::super::contest::Contest;
+    use super::super::decide::Verdict;
+    use super::super::evidence::Pair;
+    use super::super::martingale::{Discoveries, e_value};
+    use super::super::plan::{Draw, Stage};
+    use super::*;
+
+    const MARGIN: f64 = 0.05;
+
+    fn counts([gained, lost, same]: [u32; 3]) -> Counts {
+        Counts {
+            gained,
+            lost,
+            pairs: gained + lost + same,
+        }
+    }
+
+    /// Looks at `problems` problems each.
+    fn plan(looks: usize, problems: usize) -> Vec<Stage> {
+        let look = |sample| Stage {
+            failed: Vec::new(),
+            solved: (0..problems)
+                .map(|problem| Draw { problem, sample })
+                .collect(),
+        };
+        (0..looks).map(look).collect()
+    }
+
+    /// Shares of removals that are accepted and rejected, and mean pairs, where `lost` of the problems are
+    /// lost on average and the arms differ in `differ` of the pairs.
+    fn outcomes(lost: f64, differ: f64, test: Test, looks: usize) -> (f64, f64, f64) {
+        let mut random = ChaCha8Rng::seed_from_u64(17);
+        let runs = 600;
+        let (mut accepted, mut rejected, mut pairs) = (0, 0, 0);
+        for _ in 0..runs {
+            let plan = plan(looks, 60);
+            let mut contest = Contest::new(Question::Harmless(MARGIN), &plan, vec![test]);
+            while let Some(turn) = contest.turn() {
+                let look = Counts::of((0..60).map(|_| {
+                    let luck = random.random::<f64>();
+                    let is_lost = luck < (differ + lost) / 2.0;
+                    Pair {
+                        incumbent: is_lost,
+                        candidate: !is_lost && luck < differ,
+                    }
+                }));
+                contest.record(&turn, &[StageResult::of(Counts::default(), look)]);
+            }
+            let decision = contest.finish().remove(0);
+            pairs += decision.rollouts;
+            accepted += i32::from(decision.verdict == Verdict::Accepted);
+            rejected += i32::from(matches!(decision.verdict, Verdict::Rejected { .. }));
+        }
+        let share = |count: i32| f64::from(count) / f64::from(runs);
+        (share(accepted), share(rejected), f64::from(pairs) / f64::from(runs))
+    }
+
+    #[test]
+    fn what_is_missed_stays_and_what_nobody_misses_goes() {
+        let alone = Test::alone(0.05);
+        // Exactly the margin, which is the hardest case, and more.
+        for (lost, differ) in [(0.05, 0.05), (0.05, 0.2), (0.1, 0.2), (0.2, 0.3)] {
+            let (accepted, _, _) = outcomes(lost, differ, alone, 16);
+            assert!(accepted <= 0.05, "{lost} of {differ}: {accepted}");
+        }
+        let (_, rejected, pairs) = outcomes(0.2, 0.3, alone, 16);
+        assert!(rejected > 0.99 && pairs < 130.0, "{rejected} {pairs}");
+        // Idle in every rollout, in most, and in a good deal of them.
+        for (differ, least) in [(0.0, 1.0), (0.05, 0.7), (0.15, 0.6)] {
+            let (accepted, _, _) = outcomes(0.0, differ, alone, 16);
+            assert!(accepted >= least, "{differ}: {accepted}");
+        }
+        // A patch that does harm is let go of sooner.
+        let (accepted, _, pairs) = outcomes(-0.1, 0.2, alone, 16);
+        assert!(accepted > 0.95 && pairs < 200.0, "{accepted} {pairs}");
+    }
+
+    #[test]
+    fn the_first_removal_of_a_run_takes_as_many_pairs_as_the_page_on_the_gate_says() {
+        let first = Discoveries::new(0.05).enter(1)[0];
+        let least = |margin: f64| {
+            (1..).find(|same| log_harmless(counts([0, 0, *same]), margin) >= first.log_threshold())
+        };
+        assert_eq!((least(0.05), least(0.1), least(0.2)), (Some(130), Some(63), Some(30)));
+        assert!(e_value(first.log_threshold()) > 60.0);
+    }
+
+    #[test]
+    fn each_way_to_stop() {
+        let test = Test::alone(0.05);
+        let judge = |seen, left| judge_removal(counts(seen), left, MARGIN, &test);
+        assert_eq!(judge([0, 0, 120], 300), Judgement::Accept);
+        assert_eq!(judge([0, 9, 51], 300), Judgement::Harm);
+        assert_eq!(judge([2, 9, 49], 60), Judgement::Futile);
+        assert_eq!(judge([1, 1, 58], 300), Judgement::Continue);
+        assert_eq!(judge([1, 1, 58], 0), Judgement::Exhausted);
+        // Enough evidence that less than the margin is lost, and still a loss by count.
+        assert_eq!(judge([2, 3, 295], 300), Judgement::Continue);
+    }
+
+    proptest! {
+        #[test]
+        fn a_removal_is_accepted_only_by_its_e_value_and_never_on_a_loss(
+            seen in prop::array::uniform3(0u32..200), left in 0u32..300, level in 0.0001..0.05f64,
+        ) {
+            let seen = counts(seen);
+            let judgement = judge_removal(seen, left, MARGIN, &Test::alone(level));
+            let is_shown = log_harmless(seen, MARGIN) >= -level.ln();
+            if judgement == Judgement::Accept {
+                prop_assert!(is_shown && seen.gained >= seen.lost);
+            }
+            prop_assert!(!(is_shown && judgement == Judgement::Futile));
+            if left == 0 {
+                prop_assert!(judgement != Judgement::Continue && judgement != Judgement::Futile);
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Removal: accepted patches are tried without, since they turn useless or harmful as weights learn and
+//! other patches come.
+//!
+//! Every `gate.retest_every` rounds each patch that is still in the head is taken back out of it, where that
+//! can be done cleanly ([`harness::undo`]), and the head without it is compared with the head
+//! ([`crate::gate::question`]). One that isn't missed goes: less harness. At most one goes at a time; the
+//! others are compared with what is left then.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use critic::TriedPatch;
+use harness::{Harness, HarnessId, Patch, undo};
+use registry::{Acceptance, ModelId, Origin, RunId, Version, VersionName};
+use rollout::policy::PolicyId;
+
+use crate::clock::unix_seconds;
+use crate::error::RunError;
+use crate::gate::contest::Decision;
+use crate::gate::decide::Verdict;
+use crate::gate::martingale::Discoveries;
+use crate::harness_loop::{Head, History, trailer};
+use crate::report::{RemovalRow, kind};
+use crate::rollouts::Arm;
+use crate::standing::Standing;
+use crate::workshop::Workshop;
+
+/// What the run has tried to remove.
+#[derive(Debug)]
+pub struct RemovalHistory {
+    /// Decisions on removals and their acceptances, counted apart from the gate's own.
+    discoveries: Discoveries,
+    /// Patches that were missed: the version, the harness it was taken out of, the weights.
+    missed: Vec<(VersionName, HarnessId, PolicyId)>,
+    /// Patches whose removal was taken back.
+    needed: BTreeSet<VersionName>,
+}
+
+impl RemovalHistory {
+    /// Of a run that tolerates the share `false_discovery_rate` of harmful removals.
+    pub(crate) fn new(false_discovery_rate: f64) -> Self {
+        Self {
+            discoveries: Discoveries::new(false_discovery_rate),
+            missed: Vec::new(),
+            needed: BTreeSet::new(),
+        }
+    }
+
+    /// The removal of this version's patch was taken back: it isn't tried again.
+    pub(crate) fn needs(&mut self, version: VersionName) {
+        self.needed.insert(version);
+    }
+}
+
+/// A patch that can be taken out of the head.
+struct Removable {
+    version: VersionName,
+    /// What was recorded when it was accepted.
+    accepted: registry::Decision,
+    /// What takes it back.
+    patch: Patch,
+    /// The head without it.
+    harness: Arc<Harness>,
+}
+
+/// Versions whose patches are in the harness of the last of `history`.
+fn active(history: &[Version]) -> Vec<&Version> {
+    let mut after: Vec<Vec<&Version>> = Vec::new();
+    for version in history {
+        let mut now = after.last().cloned().unwrap_or_default();
+        match &version.origin {
+            Origin::Patch(acceptance) => match acceptance.decision.removes {
+                Some(removed) => now.retain(|known| known.name != removed),
+                None => now.push(version),
+            },
+            Origin::Rollback { to, .. } => {
+                let place = history.iter().position(|known| known.name == *to);
+                now = place.and_then(|place| after.get(place)).cloned().unwrap_or_default();
+            }
+            Origin::Initial(_) | Origin::Foreign { .. } => {}
+        }
+        after.push(now);
+    }
+    after.pop().unwrap_or_default()
+}
+
+impl Workshop {
+    /// What is left of `standing` once the patches that aren't missed are out of it.
+    ///
+    /// # Errors
+    /// When the run is to stop or a part fails; what was finished is stored.
+    pub async fn retest(
+        &self,
+        round: u32,
+        mut standing: Standing,
+        history: &mut History,
+    ) -> Result<Standing, RunError> {
+        let every = self.loaded.config.gate.retest_every;
+        if every == 0 || !round.is_multiple_of(every) {
+            return Ok(standing);
+        }
+        let mut settled = BTreeSet::new();
+        loop {
+            let incumbent = self.arm_of(&standing).await?;
+            let policy = incumbent.policy.id();
+            let mut candidates = self.removable(&standing.head, policy, &history.removals)?;
+            candidates.retain(|candidate| !settled.contains(&candidate.version));
+            if candidates.is_empty() {
+                return Ok(standing);
+            }
+            let arms: Vec<Arm> = candidates
+                .iter()
+                .map(|candidate| Arm {
+                    policy: Arc::clone(&incumbent.policy),
+                    harness: Arc::clone(&candidate.harness),
+                })
+                .collect();
+            let place = format!("round {round} · removal");
+            let removals = &mut history.removals.discoveries;
+            let decisions = self
+                .contest_removals(&place, &incumbent, &arms, removals)
+                .await?;
+            let mut next = None;
+            for (candidate, decision) in candidates.iter().zip(&decisions) {
+                let made = match decision.verdict {
+                    Verdict::Accepted => {
+                        Some(self.commit_removal(round, &standing.head, policy, candidate, decision)?)
+                    }
+                    _ => None,
+                };
+                let head = &standing.head;
+                let row = removal_row(round, head, policy, candidate, decision, made.as_ref());
+                self.conclude_removal(&row, decision).await?;
+                if decision.verdict != Verdict::Deferred {
+                    settled.insert(candidate.version);
+                }
+                if made.is_some() {
+                    // With these weights the critic needn't come up with it again.
+                    history.tried.push(TriedPatch {
+                        patch: candidate.accepted.patch.clone(),
+                        policy: policy.clone(),
+                        is_accepted: false,
+                    });
+                    next = made;
+                } else if decision.verdict != Verdict::Deferred {
+                    let missed = (candidate.version, head.harness.id(), policy.clone());
+                    history.removals.missed.push(missed);
+                }
+            }
+            match next {
+                Some(head) => standing.head = head,
+                None => return Ok(standing),
+            }
+        }
+    }
+
+    /// The patches of `head` that are to be tried without.
+    fn removable(
+        &self,
+        head: &Head,
+        policy: &PolicyId,
+        known: &RemovalHistory,
+    ) -> Result<Vec<Removable>, RunError> {
+        let mut history = self.with_registry(registry::Registry::history)?;
+        // A run that starts again finds what it did later.
+        history.retain(|version| version.name <= head.version.name);
+        let growth = &self.loaded.config.critic.growth;
+        let mut found = Vec::new();
+        for version in active(&history) {
+            let Origin::Patch(acceptance) = &version.origin else {
+                continue;
+            };
+            let accepted = &acceptance.decision;
+            // It was measured against the head without it a moment ago.
+            let is_fresh =
+                version.name == head.version.name && accepted.model.as_str() == policy.as_str();
+            let missed = (version.name, head.harness.id(), policy.clone());
+            if is_fresh || known.needed.contains(&version.name) || known.missed.contains(&missed) {
+                continue;
+            }
+            let Some(parent) = version.parent else {
+                continue;
+            };
+            let load = |commit: registry::CommitId| {
+                self.with_registry(|registry| registry.load(&commit.to_string()))
+            };
+            let ((_, before), (_, after)) = (load(parent)?, load(version.commit)?);
+            // One that others have built upon stays.
+            let Ok(ops) = undo(&before, &after, &head.harness) else {
+                continue;
+            };
+            let patch = Patch {
+                dimension: accepted.patch.dimension,
+                ops,
+                summary: format!("remove {}: {}", version.name, accepted.patch.summary),
+            };
+            let Ok(harness) = patch.apply(&head.harness) else {
+                continue;
+            };
+            if growth.check(&head.harness, &harness).is_ok() {
+                found.push(Removable {
+                    version: version.name,
+                    accepted: accepted.clone(),
+                    patch,
+                    harness: Arc::new(harness),
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    fn commit_removal(
+        &self,
+        round: u32,
+        head: &Head,
+        policy: &PolicyId,
+        candidate: &Removable,
+        decision: &Decision,
+    ) -> Result<Head, RunError> {
+        let totals = decision.totals();
+        let margin = self.loaded.config.gate.retest_margin_points;
+        let acceptance = Acceptance {
+            decision: registry::Decision {
+                run: RunId::new(self.run_name())?,
+                round,
+                model: ModelId::new(policy.as_str())?,
+                evidence: format!(
+                    "Without it less than {margin} points are lost: {}.",
+                    decision.figures()
+                ),
+                patch: candidate.patch.clone(),
+                removes: Some(candidate.version),
+                gate_mode: "removal".to_owned(),
+                gate_detail: format!("margin {margin} points; {}", decision.detail()),
+                unix_seconds: u64::try_from(unix_seconds()).unwrap_or(0),
+                // The fault that it answered, which isn't one any more.
+                ..candidate.accepted.clone()
+            },
+            delta_in: trailer(totals.delta_in),
+            delta_out: trailer(totals.delta_out),
+        };
+        let version = self.with_registry(|registry| {
+            registry.commit_patch(&head.version, &candidate.harness, &acceptance)
+        })?;
+        Ok(Head {
+            version,
+            harness: Arc::clone(&candidate.harness),
+        })
+    }
+
+    /// Store a decision, and tell.
+    async fn conclude_removal(
+        &self,
+        row: &RemovalRow,
+        decision: &Decision,
+    ) -> Result<(), RunError> {
+        let what = format!("without {} ({} {})", row.removes, row.dimension, row.summary);
+        self.line(match (&row.version, decision.verdict.objection()) {
+            (Some(version), _) => format!("  accepted {version}: {what} ({})", decision.figures()),
+            (None, Some(objection)) => format!("  kept: not {what} ({objection})"),
+            (None, None) => format!("  deferred: {what} (another one goes first)"),
+        });
+        let (round, parent) = (row.round.to_string(), &row.parent);
+        let key = self.key(kind::REMOVAL, &[&round, parent, &row.removes, &row.policy]);
+        Ok(self
+            .store
+            .record_step(&key, kind::REMOVAL, row.round, row, unix_seconds())
+            .await?)
+    }
+}
+
+/// A decision as the report shows it.
+fn removal_row(
+    round: u32,
+    head: &Head,
+    policy: &PolicyId,
+    candidate: &Removable,
+    decision: &Decision,
+    made: Option<&Head>,
+) -> RemovalRow {
+    RemovalRow {
+        round,
+        removes: candidate.version.to_string(),
+        parent: head.name(),
+        version: made.map(Head::name),
+        dimension: candidate.patch.dimension.to_string(),
+        summary: candidate.accepted.patch.summary.clone(),
+        stages: decision.stages.clone(),
+        evidence: decision.evidence.clone(),
+        rollouts: decision.rollouts,
+        verdict: decision.verdict.clone(),
+        policy: policy.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use registry::{CommitId, Delta};
+
+    use super::*;
+
+    /// A history in words: `+` is a patch, `-2` takes back the patch of v2, `<2` goes back to v2.
+    fn history(steps: &str) -> Vec<Version> {
+        let name = |text: &str| text.parse().ok().and_then(VersionName::new).expect("a number");
+        let delta = Delta {
+            estimate: 0.0,
+            low: 0.0,
+            high: 0.0,
+            confidence: 0.95,
+            gained: 0,
+            lost: 0,
+            pairs: 0,
+        };
+        let patched = |removes| {
+            let decision = registry::Decision {
+                run: RunId::new("r").expect("a name"),
+                round: 1,
+                model: ModelId::new("m").expect("a name"),
+                root_cause: "x".into(),
+                severity: "x".into(),
+                evidence: String::new(),
+                patch: Patch {
+                    dimension: harness::Dimension::P,
+                    ops: Vec::new(),
+                    summary: String::new(),
+                },
+                removes,
+                gate_mode: "x".into(),
+                gate_detail: String::new(),
+                unix_seconds: 0,
+            };
+            Origin::Patch(Box::new(Acceptance {
+                decision,
+                delta_in: delta,
+                delta_out: delta,
+            }))
+        };
+        let origin = |step: &str| match step.split_at(1) {
+            ("-", number) => patched(Some(name(number))),
+            ("<", number) => Origin::Rollback {
+                to: name(number),
+                reason: "x".into(),
+            },
+            _ => patched(None),
+        };
+        let first = Origin::Foreign {
+            reason: "the first".into(),
+        };
+        let origins = std::iter::once(first).chain(steps.split(' ').map(origin));
+        let commit: CommitId = "0123456789abcdef0123456789abcdef01234567"
+            .parse()
+            .expect("an id");
+        origins
+            .zip(1..)
+            .map(|(origin, number)| Version {
+                name: VersionName::new(number).expect("a number"),
+                commit,
+                parent: None,
+                harness: None,
+                summary: String::new(),
+                unix_seconds: 0,
+                origin,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_in_the_head_follows_from_patches_removals_and_rollbacks() {
+        let names = |steps: &str| -> Vec<u32> {
+            let history = history(steps);
+            active(&history).iter().map(|version| version.name.number()).collect()
+        };
+        assert_eq!(names("+ + +"), [2, 3, 4]);
+        assert_eq!(names("+ + -2"), [3]);
+        assert_eq!(names("+ + <2"), [2]);
+        assert_eq!(names("+ + <1 +"), [5]);
+        // A removal that was taken back, and a rollback to a version after one.
+        assert_eq!(names("+ + -2 <3"), [2, 3]);
+        assert_eq!(names("+ + -2 + <4"), [3]);
+        assert!(names("+ -2").is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Removal: of two accepted patches the one that nobody misses goes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coharness::harness_loop::{Head, History};
+use coharness::report::Report;
+use coharness::splits::Splits;
+use coharness::standing::Standing;
+use coharness::workshop::Workshop;
+use harness::{Dimension, Patch, PatchOp};
+use registry::{Acceptance, Decision, Delta, ModelId, Origin, RunId};
+use rollout::Message;
+
+use crate::Place;
+use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered};
+
+const CONFIG: &str = "\
+run: {name: small}
+model: {path: none}
+policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
+tasks:
+  path: none
+  verifier: integer
+  splits: {evolve: 1, gate: 80, test: 1}
+harness: naive
+budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
+gate: {tasks: 30, retest_every: 1, retest_margin_points: 10}
+";
+
+/// Knows the answer, and gives it where it is told how.
+fn reply(messages: &[Message]) -> String {
+    let answer = 3 * first_number(&messages[messages.len() - 1].content);
+    match messages[0].content.contains("in a box") {
+        true => format!("The answer is \\boxed{{{answer}}}."),
+        false => "I know, but I won't say.".to_owned(),
+    }
+}
+
+async fn workshop(directory: &Path) -> Workshop {
+    let text = |number| format!("How many sides have {number} triangles?");
+    let mut splits = Splits::only_test(Vec::new());
+    splits.gate = numbered("triangle", 80, text, |number| 3 * number);
+    let scene = Scene {
+        config: CONFIG,
+        splits,
+        directory,
+        is_aloud: false,
+    };
+    let mut start = harness::naive().expect("the shipped harness");
+    start.prompts.final_answer.clear();
+    let tools = Arc::new(FortyTwo);
+    let workshop = scene.with_tools(&start, tools).await;
+    workshop.with_policy(None, Scripted::new("knows", reply))
+}
+
+/// Accepts a patch that sets `path`, as an earlier round with other weights did.
+fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
+    let patch = Patch {
+        dimension: Dimension::P,
+        ops: vec![PatchOp::replace(path.parse().expect("a path"), value.into())],
+        summary: format!("set {path}"),
+    };
+    let delta = Delta {
+        estimate: 0.5,
+        low: 0.3,
+        high: 0.7,
+        confidence: 0.95,
+        gained: 10,
+        lost: 0,
+        pairs: 20,
+    };
+    let harness = patch.apply(&parent.harness).expect("a harness");
+    let decision = Decision {
+        run: RunId::new("small-seed0").expect("a name"),
+        round: 1,
+        model: ModelId::new("earlier").expect("a name"),
+        root_cause: "prompt_ambiguity".into(),
+        severity: "high".into(),
+        evidence: "It was so.".into(),
+        patch,
+        removes: None,
+        gate_mode: "sequential".into(),
+        gate_detail: String::new(),
+        unix_seconds: 1,
+    };
+    let acceptance = Acceptance {
+        decision,
+        delta_in: delta,
+        delta_out: delta,
+    };
+    let version = workshop
+        .with_registry(|registry| registry.commit_patch(&parent.version, &harness, &acceptance))
+        .expect("a version");
+    Head {
+        version,
+        harness: Arc::new(harness),
+    }
+}
+
+/// Three rounds of re-tests; the versions that are head after each.
+async fn rounds(workshop: &Workshop) -> (Vec<String>, History) {
+    let first = workshop.head("v1").expect("v1");
+    let idle = "{{ problem }}\n\nTake your time.";
+    let second = accept(workshop, &first, "prompts.task", idle);
+    let told = "Write the final answer in a box.";
+    let third = accept(workshop, &second, "prompts.final_answer", told);
+    let mut history = History::new(0.05);
+    let mut standing = Standing {
+        head: third,
+        adapter: None,
+    };
+    let mut names = Vec::new();
+    for round in 2..=4 {
+        let left = workshop.retest(round, standing, &mut history).await;
+        standing = left.expect("a decision");
+        names.push(standing.head.name());
+    }
+    let prompts = &standing.head.harness.prompts;
+    assert_eq!(prompts.task, first.harness.prompts.task);
+    assert_eq!(prompts.final_answer, told);
+    (names, history)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
+    let place = Place::new();
+    let scene = workshop(place.path()).await;
+    let (names, history) = rounds(&scene).await;
+    assert_eq!(names, ["v4", "v4", "v4"]);
+    // With the same weights the critic isn't to come up with it again.
+    let [tried] = &history.tried[..] else {
+        panic!("{:?}", history.tried);
+    };
+    assert!(!tried.is_accepted && tried.patch.summary == "set prompts.task");
+    // Nothing of this counts as a decision on a patch.
+    let mut discoveries = history.discoveries;
+    assert_eq!(discoveries.enter(1)[0].number, 1);
+
+    let report = Report::read(&scene.store).await.expect("a report");
+    let rows: Vec<(u32, &str, Option<&str>)> = report
+        .removals
+        .iter()
+        .map(|row| (row.round, row.removes.as_str(), row.version.as_deref()))
+        .collect();
+    // The needed one is looked at again once the other is gone, and then not again.
+    assert_eq!(rows, [(2, "v2", Some("v4")), (2, "v3", None), (3, "v3", None)]);
+    let (idle, needed) = (&report.removals[0], &report.removals[1]);
+    assert_eq!((idle.stages.len(), idle.rollouts), (2, 80), "one pass, no difference");
+    assert_eq!((needed.stages.len(), needed.stages[0].delta_out.lost), (1, 60));
+    assert_eq!(idle.stages[0].delta_in.pairs, 0);
+
+    let version = scene.head("v4").expect("v4").version;
+    let Origin::Patch(acceptance) = &version.origin else {
+        panic!("{:?}", version.origin);
+    };
+    let decision = &acceptance.decision;
+    assert_eq!(decision.removes.map(|v| v.to_string()).as_deref(), Some("v2"));
+    assert_eq!(version.summary, "P: remove v2: set prompts.task");
+    for part in ["margin 10 points", "stage 2: +0 −0 of 20; test 1 at level"] {
+        assert!(decision.gate_detail.contains(part), "{}", decision.gate_detail);
+    }
+
+    // Started again, it comes to the same.
+    drop(scene);
+    let again = workshop(place.path()).await;
+    assert_eq!(rounds(&again).await.0, names);
+    assert_eq!(Report::read(&again.store).await.expect("a report"), report);
+    let versions = again.with_registry(registry::Registry::history);
+    assert_eq!(versions.expect("a history").len(), 4);
+}
