@@ -10,6 +10,9 @@
 //! - [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
 //!   stands on, and the way back.
+//! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
+//!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
+//!   [`standing`] is what the run stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
@@ -33,6 +36,7 @@ pub mod gate;
 pub mod harness_loop;
 pub mod model_loop;
 pub mod observer;
+pub mod reference;
 pub mod removal;
 pub mod report;
 pub mod retention;

@@ -13,7 +13,9 @@ use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
 
-pub use self::safeguards::{Cause, Place, RemovalRow, RetentionRow, RollbackRow};
+pub use self::safeguards::{
+    Cause, Place, Point, ReferenceRow, RemovalRow, RetentionRow, RollbackRow,
+};
 
 /// Kinds of steps in the store.
 pub mod kind {
@@ -35,6 +37,8 @@ pub mod kind {
     pub const RETENTION: &str = "retention";
     /// A decision on the removal of an accepted patch.
     pub const REMOVAL: &str = "decide_removal";
+    /// The head beside the start of the run or the best so far.
+    pub const REFERENCE: &str = "reference";
     /// What a round or more had come to was taken back.
     pub const ROLLBACK: &str = "roll_back";
 }
@@ -446,6 +450,8 @@ pub struct Report {
     pub removals: Vec<RemovalRow>,
     /// Retention suites in order, round by round.
     pub retention: Vec<RetentionRow>,
+    /// The head beside the references, in order.
+    pub references: Vec<ReferenceRow>,
     /// What was taken back, in order.
     pub rollbacks: Vec<RollbackRow>,
 }
@@ -527,6 +533,7 @@ impl Report {
             trainings: rows(store, kind::TRAIN).await?,
             removals: rows(store, kind::REMOVAL).await?,
             retention: rows(store, kind::RETENTION).await?,
+            references: rows(store, kind::REFERENCE).await?,
             rollbacks: rows(store, kind::ROLLBACK).await?,
         })
     }

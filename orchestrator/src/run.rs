@@ -22,6 +22,7 @@ use crate::error::RunError;
 use crate::gate::evidence::PassRate;
 use crate::harness_loop::{Head, History};
 use crate::observer::Observer;
+use crate::reference::Reference;
 use crate::report::{EvaluateRow, Report, kind, wall_seconds};
 use crate::rollouts::draw;
 use crate::splits::Splits;
@@ -273,10 +274,14 @@ impl Workshop {
             adapter: None,
         };
         let mut history = History::new(self.loaded.config.gate.false_discovery_rate);
+        let mut reference = Reference::new(standing.clone());
         let last = self.loaded.config.run.rounds;
         for round in 1..=last {
             self.round.store(round, Ordering::Relaxed);
             standing = self.one_round(round, standing, &mut history).await?;
+            standing = self
+                .refer(round, standing, &mut reference, &mut history)
+                .await?;
             let label = format!("round {round}");
             self.evaluate(round, &label, &standing.head, standing.adapter.as_deref())
                 .await?;

@@ -247,6 +247,14 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             suite.max_drop_points
         ));
     }
+    if gate.reference_every > 0 {
+        lines.push(format!(
+            "  reference  every {} rounds: {} rollouts of the head, the best so far and the start, more while the \
+             head seems worse",
+            gate.reference_every,
+            3 * sizes.gate
+        ));
+    }
     lines.push(format!(
         "  test       {} rollouts on the sealed test",
         sizes.test

@@ -148,6 +148,9 @@ pub(crate) fn report(report: &Report) -> String {
     for row in &report.retention {
         out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
     }
+    for row in &report.references {
+        out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
+    }
     for row in &report.rollbacks {
         out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
     }

@@ -49,6 +49,9 @@ pub struct GateConfig {
     pub retest_every: u32,
     /// Points (hundredths of the gate problems) that a removal must be shown not to lose.
     pub retest_margin_points: f64,
+    /// Rounds after which the head is compared with the start of the run and with the best so far, and gives
+    /// way to what is shown to be better; 0 means never.
+    pub reference_every: u32,
 }
 
 impl Default for GateConfig {
@@ -60,6 +63,7 @@ impl Default for GateConfig {
             false_discovery_rate: 0.05,
             retest_every: 0,
             retest_margin_points: 5.0,
+            reference_every: 0,
         }
     }
 }

@@ -96,6 +96,68 @@ impl RetentionRow {
 pub enum Cause {
     /// A retention suite lost too much in the round.
     Retention,
+    /// The head is worse than what the run stood on before.
+    Reference,
+}
+
+/// What the head is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Point {
+    /// The best that the run ever stood on.
+    Best,
+    /// Where it began.
+    Start,
+}
+
+impl Point {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Start => "start",
+        }
+    }
+}
+
+/// The head beside a reference, on all gate problems.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReferenceRow {
+    /// Round.
+    pub round: u32,
+    /// Which reference.
+    pub point: Point,
+    /// What it is.
+    pub reference: Place,
+    /// What the run stands on.
+    pub head: Place,
+    /// Solved problems under the reference.
+    pub rate_reference: PassRate,
+    /// Solved problems under the head.
+    pub rate_head: PassRate,
+    /// Whether the head is shown to be worse.
+    pub loss: Loss,
+    /// Rollouts of both arms.
+    pub rollouts: usize,
+}
+
+impl ReferenceRow {
+    /// In one line.
+    pub fn outline(&self) -> String {
+        let Self {
+            reference, head, ..
+        } = self;
+        let point = match self.point {
+            Point::Best => "the best so far",
+            Point::Start => "where the run began",
+        };
+        format!(
+            "{head} beside {point}, {reference}, on gate problems: {:.1}% beside {:.1}%, {}",
+            100.0 * self.rate_head.pass_at_1,
+            100.0 * self.rate_reference.pass_at_1,
+            self.loss.figures()
+        )
+    }
 }
 
 /// The run went back to what it stood on before.

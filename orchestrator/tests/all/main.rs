@@ -11,6 +11,7 @@ mod evaluation;
 mod export;
 mod faults;
 mod planted_faults;
+mod reference;
 mod removal;
 mod retention;
 mod scene;

@@ -3,17 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coharness::harness_loop::{Head, History};
+use coharness::harness_loop::History;
 use coharness::report::Report;
 use coharness::splits::Splits;
 use coharness::standing::Standing;
 use coharness::workshop::Workshop;
-use harness::{Dimension, Patch, PatchOp};
-use registry::{Acceptance, Decision, Delta, ModelId, Origin, RunId};
+use registry::Origin;
 use rollout::Message;
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered};
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered};
 
 const CONFIG: &str = "\
 run: {name: small}
@@ -38,7 +37,7 @@ fn reply(messages: &[Message]) -> String {
 }
 
 async fn workshop(directory: &Path) -> Workshop {
-    let text = |number| format!("How many sides have {number} triangles?");
+    let text = |number: u32| format!("How many sides have {number} triangles?");
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = numbered("triangle", 80, text, |number| 3 * number);
     let scene = Scene {
@@ -52,50 +51,6 @@ async fn workshop(directory: &Path) -> Workshop {
     let tools = Arc::new(FortyTwo);
     let workshop = scene.with_tools(&start, tools).await;
     workshop.with_policy(None, Scripted::new("knows", reply))
-}
-
-/// Accepts a patch that sets `path`, as an earlier round with other weights did.
-fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
-    let patch = Patch {
-        dimension: Dimension::P,
-        ops: vec![PatchOp::replace(path.parse().expect("a path"), value.into())],
-        summary: format!("set {path}"),
-    };
-    let delta = Delta {
-        estimate: 0.5,
-        low: 0.3,
-        high: 0.7,
-        confidence: 0.95,
-        gained: 10,
-        lost: 0,
-        pairs: 20,
-    };
-    let harness = patch.apply(&parent.harness).expect("a harness");
-    let decision = Decision {
-        run: RunId::new("small-seed0").expect("a name"),
-        round: 1,
-        model: ModelId::new("earlier").expect("a name"),
-        root_cause: "prompt_ambiguity".into(),
-        severity: "high".into(),
-        evidence: "It was so.".into(),
-        patch,
-        removes: None,
-        gate_mode: "sequential".into(),
-        gate_detail: String::new(),
-        unix_seconds: 1,
-    };
-    let acceptance = Acceptance {
-        decision,
-        delta_in: delta,
-        delta_out: delta,
-    };
-    let version = workshop
-        .with_registry(|registry| registry.commit_patch(&parent.version, &harness, &acceptance))
-        .expect("a version");
-    Head {
-        version,
-        harness: Arc::new(harness),
-    }
 }
 
 /// Three rounds of re-tests; the versions that are head after each.

@@ -20,7 +20,7 @@ use crate::server::{Answer, config, serve};
 use crate::{CONFIG, Place, tasks};
 
 fn spiders(count: u32) -> Vec<Task> {
-    let text = |number| format!("How many legs do {number} spiders have?");
+    let text = |number: u32| format!("How many legs do {number} spiders have?");
     numbered("spider", count, text, |number| 8 * number)
 }
 

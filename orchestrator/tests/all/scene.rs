@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coharness::config::{Config, Loaded};
+use coharness::harness_loop::Head;
 use coharness::observer::{Notice, Observer, Silent};
 use coharness::run::registry_path;
 use coharness::splits::Splits;
 use coharness::stop::Stop;
 use coharness::store::Store;
 use coharness::workshop::{Environment, Parts, Workshop};
-use harness::Harness;
-use registry::{Provenance, Registry};
+use harness::{Dimension, Harness, Patch, PatchOp};
+use registry::{Acceptance, Decision, Delta, ModelId, Provenance, Registry, RunId};
 use rollout::{
     BoxFuture, Completion, CompletionRequest, Finish, Message, Policy, PolicyError, PolicyId, Task,
     TaskId, ToolFault, ToolRunner, Usage,
@@ -152,6 +153,50 @@ impl ToolRunner for FortyTwo {
             duration: std::time::Duration::from_millis(1),
         };
         Box::pin(async move { Ok(execution) })
+    }
+}
+
+/// Accepts a patch of dimension P that sets `path`, as an earlier round with other weights did.
+pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
+    let patch = Patch {
+        dimension: Dimension::P,
+        ops: vec![PatchOp::replace(path.parse().expect("a path"), value.into())],
+        summary: format!("set {path}"),
+    };
+    let delta = Delta {
+        estimate: 0.5,
+        low: 0.3,
+        high: 0.7,
+        confidence: 0.95,
+        gained: 10,
+        lost: 0,
+        pairs: 20,
+    };
+    let harness = patch.apply(&parent.harness).expect("a harness");
+    let decision = Decision {
+        run: RunId::new("small-seed0").expect("a name"),
+        round: 1,
+        model: ModelId::new("earlier").expect("a name"),
+        root_cause: "prompt_ambiguity".into(),
+        severity: "high".into(),
+        evidence: "It was so.".into(),
+        patch,
+        removes: None,
+        gate_mode: "sequential".into(),
+        gate_detail: String::new(),
+        unix_seconds: 1,
+    };
+    let acceptance = Acceptance {
+        decision,
+        delta_in: delta,
+        delta_out: delta,
+    };
+    let version = workshop
+        .with_registry(|registry| registry.commit_patch(&parent.version, &harness, &acceptance))
+        .expect("a version");
+    Head {
+        version,
+        harness: Arc::new(harness),
     }
 }
 

@@ -1,0 +1,147 @@
+//! The head beside the start of the run and the best so far.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coharness::harness_loop::{Head, History};
+use coharness::reference::Reference;
+use coharness::report::{Cause, Point, Report};
+use coharness::splits::Splits;
+use coharness::standing::Standing;
+use coharness::workshop::Workshop;
+use critic::TriedPatch;
+use registry::Origin;
+use rollout::{Message, PolicyId};
+
+use crate::Place;
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered};
+
+const CONFIG: &str = "\
+run: {name: small}
+model: {path: none}
+policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
+tasks:
+  path: none
+  verifier: integer
+  splits: {evolve: 1, gate: 40, test: 1}
+harness: naive
+budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
+gate: {reference_every: 2}
+";
+
+/// Solves as many of forty problems as the prompt says.
+fn reply(messages: &[Message]) -> String {
+    let number = first_number(&messages[messages.len() - 1].content);
+    let level = match messages[0].content.split_once("Solve up to ") {
+        Some((_, rest)) => first_number(rest),
+        None => 10,
+    };
+    let answer = 4 * number + u32::from(number > level);
+    format!("The answer is \\boxed{{{answer}}}.")
+}
+
+async fn workshop(directory: &Path) -> Workshop {
+    let text = |number: u32| format!("How many sides have {number} squares?");
+    let mut splits = Splits::only_test(Vec::new());
+    splits.gate = numbered("square", 40, text, |number| 4 * number);
+    let scene = Scene {
+        config: CONFIG,
+        splits,
+        directory,
+        is_aloud: false,
+    };
+    let start = harness::naive().expect("the shipped harness");
+    let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    workshop.with_policy(None, Scripted::new("counts", reply))
+}
+
+fn on(head: &Head) -> Standing {
+    Standing {
+        head: head.clone(),
+        adapter: None,
+    }
+}
+
+/// A version that solves `level` of the problems.
+fn version(workshop: &Workshop, parent: &Head, level: u32) -> Head {
+    let text = format!("Solve up to {level}.");
+    accept(workshop, parent, "prompts.system", &text)
+}
+
+/// Four checks in eight rounds; the versions that the run stands on after each.
+async fn checks(workshop: &Workshop) -> (Vec<String>, History) {
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let mut head = start.clone();
+    let mut names = Vec::new();
+    // A gain; a small loss that isn't shown; one more, which is shown against the best; nothing new.
+    for (round, level) in [(2, 30), (4, 28), (6, 18), (8, 0)] {
+        if level > 0 {
+            head = version(workshop, &head, level);
+            let Origin::Patch(acceptance) = &head.version.origin else {
+                panic!("{:?}", head.version.origin);
+            };
+            history.tried.push(TriedPatch {
+                patch: acceptance.decision.patch.clone(),
+                policy: PolicyId::new("counts"),
+                is_accepted: true,
+            });
+        }
+        // Rounds between checks change nothing.
+        for round in [round - 1, round] {
+            let kept = workshop.refer(round, on(&head), &mut reference, &mut history);
+            head = kept.await.expect("a decision").head;
+        }
+        names.push(head.name());
+    }
+    (names, history)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_there() {
+    let place = Place::new();
+    let scene = workshop(place.path()).await;
+    let (names, history) = checks(&scene).await;
+    assert_eq!(names, ["v2", "v3", "v5", "v5"]);
+    let accepted: Vec<bool> = history.tried.iter().map(|tried| tried.is_accepted).collect();
+    assert_eq!(accepted, [true, false, false]);
+
+    let report = Report::read(&scene.store).await.expect("a report");
+    let rows: Vec<(u32, Point, &str, u32, u32, bool)> = report
+        .references
+        .iter()
+        .map(|row| {
+            let (old, new) = (row.rate_reference.correct, row.rate_head.correct);
+            let version = row.reference.version.as_str();
+            (row.round, row.point, version, old, new, row.loss.is_shown)
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (2, Point::Best, "v1", 10, 30, false),
+            (4, Point::Best, "v2", 30, 28, false),
+            (4, Point::Start, "v1", 10, 28, false),
+            (6, Point::Best, "v2", 30, 18, true),
+            (8, Point::Start, "v1", 10, 30, false),
+        ]
+    );
+    let [back] = &report.rollbacks[..] else {
+        panic!("{:?}", report.rollbacks);
+    };
+    assert_eq!((back.cause, back.to.version.as_str()), (Cause::Reference, "v2"));
+    assert_eq!(back.version.as_deref(), Some("v5"));
+    assert_eq!(back.undone, ["v3", "v4"]);
+    let reason = "round 6: v4 with the base weights beside the best so far, v2 with the base weights";
+    assert!(back.reason.starts_with(reason), "{}", back.reason);
+    assert!(back.reason.contains("+0 −12 of 40"), "{}", back.reason);
+
+    // Started again, it comes to the same.
+    drop(scene);
+    let again = workshop(place.path()).await;
+    assert_eq!(checks(&again).await.0, names);
+    assert_eq!(Report::read(&again.store).await.expect("a report"), report);
+    let versions = again.with_registry(registry::Registry::history);
+    assert_eq!(versions.expect("a history").len(), 5);
+}
