@@ -13,7 +13,7 @@ use super::question::{Assessment, Question};
 use super::sequential::Judgement;
 
 /// Share of a stage's pairs that have to be there for it to say anything: those that policy or sandbox
-/// kept from being made may be the telling ones.
+/// kept from being made, or that the verifier can't decide, may be the telling ones.
 const LEAST_PAIRS: f64 = 0.75;
 
 /// What a decision that looks adds to its stages: mode `sequential`, and removals.
@@ -173,11 +173,14 @@ impl Contest {
             entrant.stages.push(*result);
             let pairs = result.delta_in.pairs + result.delta_out.pairs;
             if f64::from(pairs) < LEAST_PAIRS * f64::from(planned) {
+                let undecided = result.delta_in.undecided + result.delta_out.undecided;
+                let others = match undecided {
+                    0 => "could be made; policy or sandbox failed in the others".to_owned(),
+                    _ => format!("count; the verifier leaves {undecided} undecided"),
+                };
                 entrant.verdict = Some(Verdict::Rejected {
                     stage: turn.stage + 1,
-                    reason: format!(
-                        "only {pairs} of {planned} pairs could be made; policy or sandbox failed in the others"
-                    ),
+                    reason: format!("only {pairs} of {planned} pairs {others}"),
                 });
             }
         }
@@ -281,7 +284,8 @@ impl Contest {
             rollouts: entrant
                 .stages
                 .iter()
-                .map(|stage| stage.delta_in.pairs + stage.delta_out.pairs)
+                .map(|stage| stage.delta_in.counts() + stage.delta_out.counts())
+                .map(|all| all.pairs + all.undecided)
                 .sum(),
             stages: entrant.stages,
             evidence: entrant.evidence,
@@ -315,6 +319,7 @@ mod tests {
             gained,
             lost,
             pairs,
+            ..Counts::default()
         };
         StageResult::of(counts(failed), counts(solved))
     }
@@ -411,6 +416,37 @@ mod tests {
             };
             assert!(reason.contains("only 28 of 40 pairs"), "{reason}");
             assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_candidate_that_makes_answers_undecidable_is_rejected() {
+        let side = |gained, withheld| Counts {
+            gained,
+            pairs: 20 - withheld,
+            undecided: withheld,
+            withheld,
+            ..Counts::default()
+        };
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            // All that it would have lost is undecided: the half, or as many as it gains.
+            let most = StageResult::of(side(9, 0), side(0, 11));
+            let some = StageResult::of(side(9, 0), side(0, 4));
+            let none = StageResult::of(side(9, 0), side(0, 0));
+            let results = [vec![most; 4], vec![some; 4]];
+            let (_, decisions) = drive(mode, &plan(4, 20), &results);
+            let reasons: Vec<String> = decisions
+                .iter()
+                .filter_map(|decision| decision.verdict.objection())
+                .collect();
+            assert!(
+                reasons[0].contains("only 29 of 40 pairs count; the verifier leaves 11 undecided"),
+                "{reasons:?}"
+            );
+            assert!(reasons[1].contains("below 0 with 4 solved"), "{reasons:?}");
+            assert_eq!(decisions[0].rollouts, 40);
+            let (_, decisions) = drive(mode, &plan(4, 20), &[vec![none; 4]]);
+            assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");
         }
     }
 

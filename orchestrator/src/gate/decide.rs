@@ -33,21 +33,31 @@ impl StageResult {
         Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
     }
 
-    /// δ_in > 0 and δ_out ≥ 0. Without any solved problem there is nothing to lose and δ_out is 0;
-    /// without any failed one there is nothing to gain.
+    /// δ_in > 0 and δ_out ≥ 0, also if the pairs count as lost that the candidate leaves undecided and
+    /// the incumbent solved. Without any solved problem there is nothing to lose and δ_out is 0; without
+    /// any failed one there is nothing to gain.
     pub fn holds(&self) -> bool {
-        self.delta_in.gained > self.delta_in.lost && self.delta_out.gained >= self.delta_out.lost
+        self.objection().is_none()
     }
 
     /// The failing half of the rule in words, if one fails.
     pub fn objection(&self) -> Option<String> {
-        let show = |d: &Delta| {
-            format!("{:+.1} points ({})", 100.0 * d.estimate, d.counts())
+        let show = |d: &Delta, verdict: &str| {
+            let withheld = match d.withheld {
+                0 => String::new(),
+                withheld => format!(" with {withheld} solved before and undecided now as lost"),
+            };
+            let points = 100.0 * d.estimate;
+            format!("{points:+.1} points ({}), {verdict}{withheld}", d.counts())
         };
-        if self.delta_in.gained <= self.delta_in.lost {
-            Some(format!("δ_in is {}, not above 0", show(&self.delta_in)))
-        } else if self.delta_out.gained < self.delta_out.lost {
-            Some(format!("δ_out is {}, below 0", show(&self.delta_out)))
+        let (failed, solved) = (
+            self.delta_in.counts().at_worst(),
+            self.delta_out.counts().at_worst(),
+        );
+        if failed.gained <= failed.lost {
+            Some(format!("δ_in is {}", show(&self.delta_in, "not above 0")))
+        } else if solved.gained < solved.lost {
+            Some(format!("δ_out is {}", show(&self.delta_out, "below 0")))
         } else {
             None
         }
@@ -55,9 +65,8 @@ impl StageResult {
 
     /// Net pairs gained over both sides, for ranking candidates.
     pub fn net(&self) -> i64 {
-        i64::from(self.delta_in.gained) - i64::from(self.delta_in.lost)
-            + i64::from(self.delta_out.gained)
-            - i64::from(self.delta_out.lost)
+        let all = (self.delta_in.counts() + self.delta_out.counts()).at_worst();
+        i64::from(all.gained) - i64::from(all.lost)
     }
 }
 
@@ -120,6 +129,7 @@ mod tests {
             gained,
             lost,
             pairs: gained + lost,
+            ..Counts::default()
         })
     }
 
@@ -136,6 +146,33 @@ mod tests {
             let verdict = verdict(&stages, stages.len());
             prop_assert_eq!(verdict == Some(Verdict::Accepted), holds);
         }
+    }
+
+    #[test]
+    fn answers_that_nobody_can_judge_dont_win() {
+        let side = |gained, withheld| {
+            Delta::of(Counts {
+                gained,
+                pairs: 20,
+                undecided: withheld + 1,
+                withheld,
+                ..Counts::default()
+            })
+        };
+        let of = |failed, solved| StageResult {
+            delta_in: failed,
+            delta_out: solved,
+        };
+        assert!(of(side(5, 0), side(0, 0)).holds());
+        assert!(of(side(5, 4), side(2, 2)).holds());
+        let hidden = of(side(5, 0), side(2, 3));
+        assert_eq!((hidden.holds(), hidden.net()), (false, 4));
+        let reason = hidden.objection().expect("an objection");
+        assert!(
+            reason.contains("(+2 −0 of 20, 4 undecided), below 0 with 3 solved before"),
+            "{reason}"
+        );
+        assert!(!of(side(5, 5), side(0, 0)).holds());
     }
 
     #[test]

@@ -21,8 +21,12 @@ pub struct Counts {
     pub gained: u32,
     /// Pairs only the incumbent solved.
     pub lost: u32,
-    /// All pairs.
+    /// All pairs that both verdicts decide.
     pub pairs: u32,
+    /// Pairs beside them of which the verifier couldn't decide an answer: no evidence for either arm.
+    pub undecided: u32,
+    /// Those of them that the incumbent solved and the candidate leaves undecided.
+    pub withheld: u32,
 }
 
 impl Counts {
@@ -46,12 +50,29 @@ impl Counts {
     pub fn same(self) -> f64 {
         f64::from(self.pairs) - f64::from(self.gained) - f64::from(self.lost)
     }
+
+    /// The same with withheld pairs as lost ones: what can't be judged isn't kept. A candidate that has to
+    /// stand this can't win by answers that nobody can judge.
+    #[must_use]
+    pub fn at_worst(self) -> Self {
+        Self {
+            lost: self.lost + self.withheld,
+            pairs: self.pairs + self.withheld,
+            undecided: self.undecided - self.withheld,
+            withheld: 0,
+            ..self
+        }
+    }
 }
 
 impl std::fmt::Display for Counts {
-    /// As in `+9 −1 of 40`.
+    /// As in `+9 −1 of 40`, and `+9 −1 of 38, 2 undecided`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "+{} −{} of {}", self.gained, self.lost, self.pairs)
+        write!(f, "+{} −{} of {}", self.gained, self.lost, self.pairs)?;
+        match self.undecided {
+            0 => Ok(()),
+            undecided => write!(f, ", {undecided} undecided"),
+        }
     }
 }
 
@@ -63,6 +84,8 @@ impl std::ops::Add for Counts {
             gained: self.gained + other.gained,
             lost: self.lost + other.lost,
             pairs: self.pairs + other.pairs,
+            undecided: self.undecided + other.undecided,
+            withheld: self.withheld + other.withheld,
         }
     }
 }
@@ -80,8 +103,14 @@ pub struct Delta {
     pub gained: u32,
     /// Pairs only the incumbent solved.
     pub lost: u32,
-    /// All pairs.
+    /// All pairs that both verdicts decide.
     pub pairs: u32,
+    /// Pairs beside them with an undecided verdict.
+    #[serde(default)]
+    pub undecided: u32,
+    /// Those of them that the incumbent solved and the candidate leaves undecided.
+    #[serde(default)]
+    pub withheld: u32,
 }
 
 impl Delta {
@@ -94,6 +123,8 @@ impl Delta {
             gained,
             lost,
             pairs,
+            undecided,
+            withheld,
         } = counts;
         let n = f64::from(pairs) + 2.0;
         let (b, c) = (f64::from(gained) + 0.5, f64::from(lost) + 0.5);
@@ -111,6 +142,8 @@ impl Delta {
             gained,
             lost,
             pairs,
+            undecided,
+            withheld,
         }
     }
 
@@ -120,6 +153,8 @@ impl Delta {
             gained: self.gained,
             lost: self.lost,
             pairs: self.pairs,
+            undecided: self.undecided,
+            withheld: self.withheld,
         }
     }
 }
@@ -202,7 +237,29 @@ mod tests {
             gained,
             lost,
             pairs,
+            ..Counts::default()
         })
+    }
+
+    #[test]
+    fn what_a_candidate_leaves_undecided_counts_against_it_at_worst() {
+        let counts = Counts {
+            gained: 5,
+            lost: 1,
+            pairs: 30,
+            undecided: 6,
+            withheld: 4,
+        };
+        let worst = counts.at_worst();
+        assert_eq!((worst.gained, worst.lost, worst.pairs), (5, 5, 34));
+        assert_eq!((worst.undecided, worst.withheld), (2, 0));
+        assert_eq!(worst.same(), 24.0);
+        assert_eq!(counts.to_string(), "+5 −1 of 30, 6 undecided");
+        let sum = counts + counts;
+        assert_eq!((sum.undecided, sum.withheld), (12, 8));
+        assert_eq!(Delta::of(counts).counts(), counts);
+        // The interval is of the pairs that are decided.
+        assert_eq!(Delta::of(counts).estimate, delta(5, 1, 30).estimate);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! to lose with probability at most the level, however many passes are made. A further pass is made only
 //! while more than the margin seems lost: whoever is not suspected costs one pass.
 //!
-//! That no loss is shown doesn't prove that there is none.
+//! What was solved before and is undecided now counts as lost. That no loss is shown doesn't prove that
+//! there is none.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,9 @@ impl Tolerance {
 
     /// Logarithm of the e-value for a loss beyond the margin.
     fn log_e_value(self, counts: Counts) -> f64 {
-        let (gained, lost) = counts.differing();
-        log_e_value_above(self.margin, [lost, gained, counts.same()])
+        let worst = counts.at_worst();
+        let (gained, lost) = worst.differing();
+        log_e_value_above(self.margin, [lost, gained, worst.same()])
     }
 
     /// Logarithm of the e-value that shows it.
@@ -107,8 +109,9 @@ impl Watch {
         self.counts = self.counts + pass;
         let log = self.tolerance.log_e_value(self.counts);
         self.e_values.push(e_value(log));
-        let (gained, lost) = self.counts.differing();
-        let is_suspected = lost - gained > self.tolerance.margin * f64::from(self.counts.pairs);
+        let worst = self.counts.at_worst();
+        let (gained, lost) = worst.differing();
+        let is_suspected = lost - gained > self.tolerance.margin * f64::from(worst.pairs);
         is_suspected && !self.is_shown()
     }
 
@@ -194,6 +197,7 @@ mod tests {
             gained,
             lost,
             pairs: 40,
+            ..Counts::default()
         };
         let wants = |gained, lost| {
             let mut watch = Watch::new(Tolerance::shared(0.05, 1));
@@ -206,6 +210,15 @@ mod tests {
         assert_eq!(wants(1, 3), (false, false), "five points are tolerated");
         assert_eq!(wants(1, 5), (true, false));
         assert_eq!(wants(0, 30), (false, true));
+        let undecided = Counts {
+            undecided: 30,
+            withheld: 30,
+            pairs: 10,
+            ..Counts::default()
+        };
+        let mut watch = Watch::new(Tolerance::shared(0.05, 1));
+        watch.record(undecided);
+        assert!(watch.finish().is_shown, "what can't be judged isn't kept");
         let mut watch = Watch::new(Tolerance::shared(0.05, 1));
         watch.record(counts(0, 30));
         let figures = watch.finish().figures();

@@ -185,8 +185,11 @@ impl Workshop {
         Ok(trials
             .into_iter()
             .zip(classified)
-            // One without a rollout is neither failed nor solved.
-            .filter_map(|(trial, rolled)| Some((trial.task, rolled?.verdict.correct)))
+            // One without a rollout, or without a verdict, is neither failed nor solved.
+            .filter_map(|(trial, rolled)| {
+                let verdict = rolled?.verdict;
+                (!verdict.undecided).then_some((trial.task, verdict.correct))
+            })
             .collect())
     }
 }
@@ -212,18 +215,26 @@ fn compare(failed: usize, incumbent: &[Rolled], candidate: &[Rolled]) -> StageRe
     StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
 }
 
-/// Count the same trials under two arms; a pair of which an arm was left out isn't counted.
+/// Count the same trials under two arms. A pair of which an arm was left out isn't counted; one with an
+/// undecided verdict is counted apart.
 pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
-    let pairs = incumbent
-        .iter()
-        .zip(candidate)
-        .filter_map(|(incumbent, candidate)| {
-            Some(Pair {
-                incumbent: incumbent.as_ref()?.verdict.correct,
-                candidate: candidate.as_ref()?.verdict.correct,
-            })
-        });
-    Counts::of(pairs)
+    let both = |(incumbent, candidate): (&Rolled, &Rolled)| {
+        let verdict = |rolled: &Rolled| rolled.as_ref().map(|rollout| rollout.verdict.clone());
+        Some((verdict(incumbent)?, verdict(candidate)?))
+    };
+    let both = incumbent.iter().zip(candidate).filter_map(both);
+    let (undecided, decided): (Vec<_>, Vec<_>) =
+        both.partition(|(incumbent, candidate)| incumbent.undecided || candidate.undecided);
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let withheld = undecided.iter().filter(|(incumbent, _)| incumbent.correct);
+    Counts {
+        undecided: count(undecided.len()),
+        withheld: count(withheld.count()),
+        ..Counts::of(decided.iter().map(|(incumbent, candidate)| Pair {
+            incumbent: incumbent.correct,
+            candidate: candidate.correct,
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -236,7 +247,7 @@ mod tests {
         let of = |outcome| {
             let verdict = Verdict {
                 correct: outcome == '+',
-                undecided: false,
+                undecided: outcome == '?',
                 rule: "boxed".into(),
             };
             (outcome != '.').then(|| Trajectory {
@@ -256,8 +267,18 @@ mod tests {
             gained,
             lost,
             pairs,
+            ..Counts::default()
         };
         assert_eq!(result.delta_in.counts(), counts(1, 0, 2));
         assert_eq!(result.delta_out.counts(), counts(0, 1, 2));
+    }
+
+    #[test]
+    fn a_pair_with_an_undecided_verdict_speaks_for_neither_arm() {
+        // Both, the incumbent alone, the candidate alone of what was solved and of what wasn't; lost,
+        // gained; with a missing arm.
+        let counts = paired(&rolled("??+-+-?."), &rolled("?+??-+.?"));
+        assert_eq!((counts.gained, counts.lost, counts.pairs), (1, 1, 2));
+        assert_eq!((counts.undecided, counts.withheld), (4, 1));
     }
 }

@@ -4,7 +4,8 @@
 //! rules to keep, paid for in every rollout. It mustn't lose. "No loss at all" can't be shown by any
 //! sample, "less than a margin" can (non-inferiority): the e-value against "the margin or more is lost"
 //! ([`log_e_value_above`]) has to reach the decision's threshold, and what was counted mustn't be a loss.
-//! All gate problems are looked at alike, whatever became of them before.
+//! All gate problems are looked at alike, whatever became of them before. What was solved with the patch
+//! and is undecided without it counts as lost.
 
 use super::decide::StageResult;
 use super::evidence::Counts;
@@ -65,9 +66,9 @@ impl Question {
                 objection: totals.objection(),
             },
             Self::Harmless(margin) => Assessment {
-                benefit: log_harmless(solved, margin),
-                judgement: judge_removal(solved, left.1, margin, test),
-                objection: is_loss(solved).then(|| format!("δ is {solved}, below 0")),
+                benefit: log_harmless(solved.at_worst(), margin),
+                judgement: judge_removal(solved.at_worst(), left.1, margin, test),
+                objection: is_loss(solved.at_worst()).then(|| format!("δ is {solved}, below 0")),
             },
         }
     }
@@ -148,6 +149,7 @@ mod tests {
             gained,
             lost,
             pairs: gained + lost + same,
+            ..Counts::default()
         }
     }
 

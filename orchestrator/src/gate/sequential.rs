@@ -90,6 +90,7 @@ mod tests {
             gained,
             lost,
             pairs: gained + lost + same,
+            ..Counts::default()
         };
         StageResult::of(counts(failed), counts(solved))
     }
