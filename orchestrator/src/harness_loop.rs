@@ -16,7 +16,7 @@ use crate::gate::decide::Verdict;
 use crate::gate::evidence::Delta;
 use crate::gate::martingale::Discoveries;
 use crate::removal::RemovalHistory;
-use crate::report::{ClusterRow, DiagnoseRow, PatchRow, Promise, kind};
+use crate::report::{ClusterRow, DiagnoseRow, PatchRow, Promise, causes, kind};
 use crate::rollouts::{Arm, Trial, draw};
 use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
@@ -220,6 +220,8 @@ impl Workshop {
             clusters = cluster(&diagnosis.records, &trajectories);
         }
         let row = DiagnoseRow {
+            round,
+            causes: causes(&diagnosis.records, diagnosis.failures),
             version: head.name(),
             rollouts: trajectories.len(),
             failed: diagnosis.failures,

@@ -1,5 +1,6 @@
 //! What a run measured, from its store alone: the table, the 2×2, and every decision.
 
+mod failures;
 mod safeguards;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
 
+pub(crate) use self::failures::causes;
 pub use self::safeguards::{
     Cause, Place, Point, ReferenceRow, RemovalRow, RetentionRow, RollbackRow,
 };
@@ -59,6 +61,9 @@ pub struct ClusterRow {
 /// A finished diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiagnoseRow {
+    /// Round; 0 if the run was made before that was kept.
+    #[serde(default)]
+    pub round: u32,
     /// Harness version that was diagnosed.
     pub version: String,
     /// Rollouts looked at.
@@ -67,6 +72,9 @@ pub struct DiagnoseRow {
     pub failed: usize,
     /// Records dropped because their quote was not in the trajectory.
     pub dropped_records: usize,
+    /// Failed rollouts by root cause; each counts once.
+    #[serde(default)]
+    pub causes: BTreeMap<String, usize>,
     /// What the failures have in common.
     pub clusters: Vec<ClusterRow>,
     /// Where rules and language model contradict each other.
@@ -446,6 +454,8 @@ pub struct Report {
     pub weight_decisions: Vec<WeightsRow>,
     /// Fine-tunings in order.
     pub trainings: Vec<TrainRow>,
+    /// Rounds that began with the failures of the round before, although weights were trained between.
+    pub saturated: Vec<u32>,
     /// Decisions on the removal of accepted patches, in order.
     pub removals: Vec<RemovalRow>,
     /// Retention suites in order, round by round.
@@ -467,6 +477,7 @@ impl Report {
         let weight_decisions: Vec<WeightsRow> = rows(store, kind::WEIGHTS).await?;
         let cells: Vec<EvaluateRow> = rows(store, kind::EVALUATE).await?;
         let critiques: Vec<Critique> = rows(store, kind::CRITIQUE).await?;
+        let diagnoses: Vec<DiagnoseRow> = rows(store, kind::DIAGNOSE).await?;
         let totals = store.totals().await?;
         let tally = |verdicts: &mut dyn Iterator<Item = &Verdict>| {
             let mut tally = Tally::default();
@@ -527,7 +538,8 @@ impl Report {
             rollouts: totals.rollouts,
             left_out: totals.left_out,
             generated_tokens: totals.completion_tokens,
-            diagnoses: rows(store, kind::DIAGNOSE).await?,
+            saturated: failures::saturated(&diagnoses, &weight_decisions),
+            diagnoses,
             patch_decisions,
             weight_decisions,
             trainings: rows(store, kind::TRAIN).await?,

@@ -1,5 +1,7 @@
 //! Tables for the terminal.
 
+use std::collections::BTreeSet;
+
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
 
 use crate::gate::evidence::PassRate;
@@ -130,6 +132,25 @@ pub(crate) fn report(report: &Report) -> String {
         out.push_str(&format!(
             "the gate took {} rollouts, {each:.0} for each accepted change\n",
             report.gate.rollouts
+        ));
+    }
+    let mut told = BTreeSet::new();
+    for row in report.diagnoses.iter().filter(|row| row.failed > 0) {
+        if told.insert(row.version.as_str()) {
+            let causes = row.causes.iter();
+            let causes: Vec<String> = causes.map(|(name, n)| format!("{n} {name}")).collect();
+            out.push_str(&format!(
+                "{} failed {} of {} diagnosed rollouts: {}\n",
+                row.version,
+                row.failed,
+                row.rollouts,
+                causes.join(", ")
+            ));
+        }
+    }
+    for round in &report.saturated {
+        out.push_str(&format!(
+            "round {round} began with the failures of the round before: training may be saturated\n"
         ));
     }
     let removed = report.removals.iter().filter(|row| row.version.is_some());

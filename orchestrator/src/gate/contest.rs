@@ -443,7 +443,7 @@ mod tests {
                 reasons[0].contains("only 29 of 40 pairs count; the verifier leaves 11 undecided"),
                 "{reasons:?}"
             );
-            assert!(reasons[1].contains("below 0 with 4 solved"), "{reasons:?}");
+            assert!(reasons[1].contains("undecided now as lost"), "{reasons:?}");
             assert_eq!(decisions[0].rollouts, 40);
             let (_, decisions) = drive(mode, &plan(4, 20), &[vec![none; 4]]);
             assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");

@@ -15,6 +15,7 @@ mod reference;
 mod removal;
 mod retention;
 mod scene;
+mod screening;
 mod serve_model;
 mod server;
 mod whole_run;

@@ -139,7 +139,10 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
     let history = alone.run(&["history"]);
     assert!(history.contains("rollback to v1: round 1 lost"), "{history}");
     let shown = alone.run(&["show", "v2"]);
-    assert!(shown.contains("taken_back:"), "{shown}");
+    // What the patch promised, and what became of it, is told beside it.
+    for part in ["predicted:", "fixes:", "promise:", "effect:", "foresight:", "taken_back:"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
     let told = alone.run(&["report"]);
     assert!(told.contains("rolled back from v2"), "{told}");
 

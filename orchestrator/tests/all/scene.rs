@@ -93,17 +93,28 @@ impl Observer for Aloud {
     }
 }
 
+/// What a policy makes of a conversation.
+type Reply = dyn Fn(&[Message]) -> Result<String, PolicyError> + Send + Sync;
+
 /// A policy whose replies follow from the conversation by a function.
 pub(crate) struct Scripted {
     id: PolicyId,
-    reply: fn(&[Message]) -> String,
+    reply: Box<Reply>,
 }
 
 impl Scripted {
     pub(crate) fn new(id: &str, reply: fn(&[Message]) -> String) -> Arc<dyn Policy> {
+        Self::failing(id, move |messages| Ok(reply(messages)))
+    }
+
+    /// One that may fail.
+    pub(crate) fn failing(
+        id: &str,
+        reply: impl Fn(&[Message]) -> Result<String, PolicyError> + Send + Sync + 'static,
+    ) -> Arc<dyn Policy> {
         Arc::new(Self {
             id: PolicyId::new(id),
-            reply,
+            reply: Box::new(reply),
         })
     }
 }
@@ -117,8 +128,9 @@ impl Policy for Scripted {
         &self,
         request: CompletionRequest,
     ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
-        let completion = Completion {
-            text: (self.reply)(&request.messages),
+        let reply = (self.reply)(&request.messages);
+        let completion = reply.map(|text| Completion {
+            text,
             reasoning: String::new(),
             finish: Finish::Stop,
             finish_reason: None,
@@ -131,8 +143,8 @@ impl Policy for Scripted {
                 ..Usage::default()
             },
             tool_calls: Vec::new(),
-        };
-        Box::pin(async move { Ok(completion) })
+        });
+        Box::pin(async move { completion })
     }
 }
 
