@@ -3,6 +3,7 @@
 //!
 //! Rollouts are kept below `evaluations/` beside the runs, by the same keys as a run's: an evaluation
 //! that was interrupted goes on under the same command, and asked for again it only shows its result.
+//! Under other gold answers or another verifier the kept rollouts are judged anew (`rechecking.rs`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::config::Loaded;
 use crate::error::RunError;
 use crate::gate::evidence::wilson;
 use crate::observer::Observer;
-use crate::rollouts::{Rolled, Trial};
+use crate::rollouts::{Arm, Rolled, Trial};
 use crate::run::{hold, registry_path};
 use crate::splits::{SplitError, Splits};
 use crate::stop::Stop;
@@ -171,9 +172,18 @@ pub async fn evaluate(
     let title = format!("evaluate {harness_name}");
     // Unlike a run's, an evaluation's decisions are nobody's: what failed before gets another try.
     store.forget_left_out().await?;
-    let rolled = workshop
-        .roll(&title, &policy, &harness, Split::Test, &trials)
-        .await;
+    let arm = Arm {
+        policy: Arc::clone(&policy),
+        harness: Arc::clone(&harness),
+    };
+    let rolled = match workshop.recheck(&arm, &trials).await {
+        Ok(()) => {
+            workshop
+                .roll(&title, &policy, &harness, Split::Test, &trials)
+                .await
+        }
+        Err(error) => Err(error),
+    };
     store.close().await;
     drop(lock);
     let rolled = rolled?;

@@ -38,6 +38,7 @@ pub mod model_loop;
 pub mod observer;
 pub mod reference;
 pub mod removal;
+mod rechecking;
 pub mod report;
 pub mod retention;
 pub mod rollouts;

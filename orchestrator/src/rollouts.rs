@@ -21,7 +21,7 @@ use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
 use crate::seed::Seed;
-use crate::store::Made;
+use crate::store::{Basis, Made};
 use crate::workshop::Workshop;
 
 /// A problem with the seed it is rolled out with.
@@ -159,8 +159,9 @@ impl Workshop {
         }
         let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
         if !trajectory.exit.is_infrastructure() {
+            let basis = self.basis(&trial.task);
             self.store
-                .record_trajectory(&trajectory, self.made())
+                .record_trajectory(&trajectory, &basis, self.made())
                 .await?;
         }
         Ok(trajectory)
@@ -172,6 +173,11 @@ impl Workshop {
         rollout(&agent, &trial.task, Split::Evolve, trial.seed).await
     }
 
+    /// What verdicts on a task rest on.
+    pub(crate) fn basis(&self, task: &Task) -> Basis {
+        Basis::of(task, &self.loaded.config.tasks.verifier)
+    }
+
     fn made(&self) -> Made {
         Made {
             round: self.round.load(Ordering::Relaxed),
@@ -180,6 +186,7 @@ impl Workshop {
     }
 
     fn agent(&self, arm: &Arm, verifier: &Arc<dyn Verifier>) -> Agent {
+    pub(crate) fn agent(&self, arm: &Arm) -> Agent {
         Agent {
             harness: Arc::clone(&arm.harness),
             policy: Arc::clone(&arm.policy),
@@ -190,7 +197,7 @@ impl Workshop {
         }
     }
 
-    fn rollout_id(&self, agent: &Agent, trial: &Trial) -> RolloutId {
+    pub(crate) fn rollout_id(&self, agent: &Agent, trial: &Trial) -> RolloutId {
         RolloutId::of(&RolloutKey {
             policy: agent.policy.id(),
             harness: &agent.harness.id(),
@@ -240,11 +247,7 @@ pub(crate) mod testing {
             messages: Vec::new(),
             model_calls: Vec::new(),
             answer: None,
-            verdict: Verdict {
-                correct: false,
-                undecided: false,
-                rule: "none".into(),
-            },
+            verdict: Verdict::no_answer(),
             exit: ExitReason::Answered,
             usage: Usage::default(),
             wall_ms: 1,

@@ -9,11 +9,13 @@
 //! - [`protocol`]: the written forms of a tool call.
 //! - [`verifier`]: what counts as the answer of a text, and whether it is right.
 //! - [`tools`]: running a call.
+//! - [`recheck`]: judging a finished rollout again.
 
 pub mod agent;
 mod conversation;
 pub mod policy;
 pub mod protocol;
+pub mod recheck;
 pub mod task;
 pub mod tools;
 pub mod trajectory;
@@ -24,6 +26,7 @@ pub use policy::{
     ApiKey, BoxFuture, Completion, CompletionRequest, Finish, LocalPolicy, LocalPolicyOptions,
     NativeCall, OpenAiOptions, OpenAiPolicy, Policy, PolicyError, PolicyId, Renderer, ToolSchema,
 };
+pub use recheck::Recheck;
 pub use task::{Columns, ContentHash, Split, Task, TaskError, TaskId, load_tasks};
 pub use tools::{ToolFault, ToolRunner, ToolSession};
 pub use trajectory::{

@@ -365,6 +365,17 @@ pub struct Verdict {
     pub rule: String,
 }
 
+impl Verdict {
+    /// Of a rollout without an answer.
+    pub fn no_answer() -> Self {
+        Verdict {
+            correct: false,
+            undecided: false,
+            rule: "none".into(),
+        }
+    }
+}
+
 /// Why a rollout ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]

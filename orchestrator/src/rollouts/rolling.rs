@@ -291,9 +291,10 @@ impl<'a> Rolling<'a> {
     /// Stores a rollout that is over.
     async fn keep(&mut self, index: usize, trajectory: Trajectory) -> Result<(), RunError> {
         let workshop = self.workshop;
+        let basis = workshop.basis(&self.trial(index).task);
         workshop
             .store
-            .record_trajectory(&trajectory, workshop.made())
+            .record_trajectory(&trajectory, &basis, workshop.made())
             .await?;
         self.advanced(&trajectory, trajectory.usage.completion_tokens);
         self.found[index] = Some(counted(trajectory));

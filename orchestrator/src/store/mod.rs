@@ -87,7 +87,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-pub use trajectories::{Made, TrajectoryFilter, TrajectoryRow};
+pub use trajectories::{Basis, Made, TrajectoryFilter, TrajectoryRow};
 
 /// A finished step.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,9 @@
 //! Finished rollouts in the store: keeping them, finding them.
 
+use rollout::task::Task;
 use rollout::trajectory::{RolloutId, Trajectory};
-use serde::Serialize;
+use rollout::verifier::VerifierKind;
+use serde::{Deserialize, Serialize};
 use sqlx::Row;
 
 use super::{Store, StoreError};
@@ -13,6 +15,27 @@ pub struct Made {
     pub round: u32,
     /// Unix seconds.
     pub at: i64,
+}
+
+/// What a verdict rests on beside the answer. A run has one for each of its problems, since its
+/// configuration and its problems are fixed; an evaluation may meet another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Basis {
+    /// The verifier.
+    pub verifier: VerifierKind,
+    /// Hash of the gold answer.
+    pub gold: String,
+}
+
+impl Basis {
+    /// The basis of a task's verdicts.
+    pub fn of(task: &Task, verifier: &VerifierKind) -> Self {
+        Basis {
+            verifier: verifier.clone(),
+            gold: blake3::hash(task.answer.as_bytes()).to_hex().to_string(),
+        }
+    }
 }
 
 /// A finished rollout without its body.
@@ -93,6 +116,26 @@ impl Store {
             })
     }
 
+    /// What the verdict of a finished rollout rests on. `None` where that isn't known.
+    ///
+    /// # Errors
+    /// When the database fails or the record is damaged.
+    pub async fn basis(&self, id: &RolloutId) -> Result<Option<Basis>, StoreError> {
+        let row = sqlx::query("SELECT basis FROM trajectory WHERE id = ?")
+            .bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let text: Option<String> = row.try_get("basis")?;
+        let read = |text: String| serde_json::from_str(&text);
+        text.map(read)
+            .transpose()
+            .map_err(|source| StoreError::Record {
+                key: id.as_str().to_owned(),
+                source,
+            })
+    }
+
     /// Record a finished rollout; one recorded before stays as it is.
     ///
     /// # Errors
@@ -100,24 +143,17 @@ impl Store {
     pub async fn record_trajectory(
         &self,
         trajectory: &Trajectory,
+        basis: &Basis,
         made: Made,
     ) -> Result<(), StoreError> {
         let id = trajectory.id.as_str();
-        let record = |source| StoreError::Record {
-            key: id.to_owned(),
-            source,
-        };
-        let json = serde_json::to_vec(trajectory).map_err(record)?;
-        let body = zstd::encode_all(json.as_slice(), 3).map_err(|source| StoreError::Body {
-            id: id.to_owned(),
-            source,
-        })?;
+        let body = body_of(trajectory)?;
         let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let split = text(serde_json::to_value(trajectory.split).map_err(record)?);
+        let split = text(serde_json::to_value(trajectory.split).map_err(unwritable(id))?);
         sqlx::query(
             "INSERT OR IGNORE INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
-             completion_tokens, wall_ms, body, round, done_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             completion_tokens, wall_ms, body, basis, round, done_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(id)
         .bind(trajectory.task.as_str())
@@ -130,10 +166,47 @@ impl Store {
         .bind(i64::try_from(trajectory.usage.completion_tokens).unwrap_or(i64::MAX))
         .bind(i64::try_from(trajectory.wall_ms).unwrap_or(i64::MAX))
         .bind(body)
+        .bind(serde_json::to_string(basis).map_err(unwritable(id))?)
         .bind(i64::from(made.round))
         .bind(made.at)
         .execute(&self.pool)
         .await?;
+        Ok(())
+    }
+
+    /// Puts a rollout that was judged anew in its own place.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn replace_verdict(
+        &self,
+        trajectory: &Trajectory,
+        basis: &Basis,
+    ) -> Result<(), StoreError> {
+        let id = trajectory.id.as_str();
+        let body = body_of(trajectory)?;
+        sqlx::query(
+            "UPDATE trajectory SET correct = ?, exit = ?, body = ?, basis = ? WHERE id = ?",
+        )
+        .bind(i64::from(trajectory.verdict.correct))
+        .bind(trajectory.exit.name())
+        .bind(body)
+        .bind(serde_json::to_string(basis).map_err(unwritable(id))?)
+        .bind(id)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Forgets a rollout, so that it is made again.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn forget(&self, id: &RolloutId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM trajectory WHERE id = ?")
+            .bind(id.as_str())
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
@@ -193,5 +266,23 @@ impl Store {
                 })
             })
             .collect()
+    }
+}
+
+/// A trajectory as it is kept.
+fn body_of(trajectory: &Trajectory) -> Result<Vec<u8>, StoreError> {
+    let id = trajectory.id.as_str();
+    let json = serde_json::to_vec(trajectory).map_err(unwritable(id))?;
+    zstd::encode_all(json.as_slice(), 3).map_err(|source| StoreError::Body {
+        id: id.to_owned(),
+        source,
+    })
+}
+
+fn unwritable(id: &str) -> impl Fn(serde_json::Error) -> StoreError {
+    let key = id.to_owned();
+    move |source| StoreError::Record {
+        key: key.clone(),
+        source,
     }
 }

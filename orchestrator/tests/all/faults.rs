@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::server::{Answer, config, number, serve};
-use crate::{Place, tasks};
+use crate::{Place, tasks, write_harness};
 
 const SPLITS: &str = "{evolve: 2, gate: 4, test: 2}";
 /// Pauses that a test can wait for.
@@ -294,20 +294,9 @@ harness_loop: {{iterations: 1, diagnose_tasks: 10, candidates: 1}}
 fn a_harness_whose_tool_cannot_run_doesnt_start() {
     let url = serve(|_| panic!("nothing is to be asked"));
     let place = place(&url, QUICK);
-    let naive = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/harness/naive");
-    for file in [
-        "harness.yaml",
-        "middleware.yaml",
-        "memory.yaml",
-        "prompts/system.md",
-        "prompts/task.md",
-        "prompts/final_answer.md",
-        "tools/python.yaml",
-    ] {
-        let text = std::fs::read_to_string(naive.join(file)).expect("the shipped harness");
-        let text = text.replace("memory_mib: 512", "memory_mib: 32");
-        place.write(&format!("small/{file}"), &text);
-    }
+    write_harness(&place, "small", |text| {
+        text.replace("memory_mib: 512", "memory_mib: 32")
+    });
     let output = place.run(&[&EVAL[..], &["--harness", "small"]].concat());
     assert!(
         output.contains("the tool python can't run here: memory limit of 32 MiB"),

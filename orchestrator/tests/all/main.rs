@@ -16,6 +16,7 @@ mod removal;
 mod retention;
 mod scene;
 mod screening;
+mod rechecking;
 mod serve_model;
 mod server;
 mod whole_run;
@@ -104,6 +105,23 @@ pub(crate) fn tasks(count: usize) -> String {
             )
         })
         .collect()
+}
+
+/// Writes the shipped harness to the folder `name` of a place, with `change` made to every file.
+pub(crate) fn write_harness(place: &Place, name: &str, change: impl Fn(&str) -> String) {
+    let naive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/harness/naive");
+    for file in [
+        "harness.yaml",
+        "middleware.yaml",
+        "memory.yaml",
+        "prompts/system.md",
+        "prompts/task.md",
+        "prompts/final_answer.md",
+        "tools/python.yaml",
+    ] {
+        let text = std::fs::read_to_string(naive.join(file)).expect("the shipped harness");
+        place.write(&format!("{name}/{file}"), &change(&text));
+    }
 }
 
 /// The real small model, where `scripts/test` put it.

@@ -146,7 +146,7 @@ impl Record {
         exit: ExitReason,
     ) -> Trajectory {
         let (answer, verdict) = if exit.is_infrastructure() {
-            (None, no_answer())
+            (None, Verdict::no_answer())
         } else {
             self.judge(agent, task).await
         };
@@ -183,7 +183,7 @@ impl Record {
     async fn judge(&mut self, agent: &Agent, task: &Task) -> (Option<String>, Verdict) {
         let Some(Found { answer, rule, hook }) = self.find(agent) else {
             self.step(StepKind::Final, "", Some(Event::NoFinalAnswer));
-            return (None, no_answer());
+            return (None, Verdict::no_answer());
         };
         let verdict = agent.verifier.judge(&task.answer, &answer, rule).await;
         if let Some(hook) = hook {
@@ -274,12 +274,4 @@ fn forget(call: &mut ModelCall) {
     call.prompt_ids.clear();
     call.output_ids.clear();
     call.logprobs.clear();
-}
-
-fn no_answer() -> Verdict {
-    Verdict {
-        correct: false,
-        undecided: false,
-        rule: "none".into(),
-    }
 }

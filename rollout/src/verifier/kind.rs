@@ -44,10 +44,39 @@ pub enum VerifierKind {
     },
 }
 
+/// A way to find answers in texts. Kinds of verifier that share one find the same answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// A number.
+    Number,
+    /// An expression, or whatever else mathematics writes.
+    Math,
+    /// A text.
+    Text,
+    /// A program.
+    Program,
+}
+
 impl VerifierKind {
     /// Whether it needs a sandbox.
     pub fn runs_programs(&self) -> bool {
         matches!(self, VerifierKind::Code(_))
+    }
+
+    /// How it finds answers.
+    pub fn reading(&self) -> Reading {
+        match self {
+            VerifierKind::Integer | VerifierKind::Numeric { .. } => Reading::Number,
+            VerifierKind::Math | VerifierKind::Command { .. } => Reading::Math,
+            VerifierKind::Exact => Reading::Text,
+            VerifierKind::Code(_) => Reading::Program,
+        }
+    }
+
+    /// Whether the configuration alone doesn't say what it finds equal: the user's program may be
+    /// another under the same name.
+    pub fn is_external(&self) -> bool {
+        matches!(self, VerifierKind::Command { .. })
     }
 }
 

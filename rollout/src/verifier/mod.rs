@@ -21,7 +21,7 @@ use crate::policy::BoxFuture;
 use crate::trajectory::Verdict;
 
 pub use code::{FailedTest, Failure};
-pub use kind::{VerifierKind, build, pure};
+pub use kind::{Reading, VerifierKind, build, pure};
 
 /// How an answer was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -176,7 +176,7 @@ async fn a_rollout_may_end_in_a_program() {
     let (verifier, _) = judge_of(vec![Some(printed("3")), Some(printed("secret-output"))]);
     let outcome = script(CallFormat::Json)
         .with(|script| {
-            script.verifier = verifier;
+            script.verifier = Some(verifier);
             script.task.answer = TESTS.into();
         })
         .reply(reply(
@@ -200,7 +200,7 @@ async fn a_verdict_that_the_machine_kept_from_being_found_is_undecided() {
     let (verifier, _) = judge_of(vec![None, None]);
     let outcome = script(CallFormat::Json)
         .with(|script| {
-            script.verifier = verifier;
+            script.verifier = Some(verifier);
             script.task.answer = TESTS.into();
         })
         .reply(reply(PROGRAM))

@@ -14,6 +14,7 @@ mod limits;
 mod llama;
 mod local;
 mod openai;
+mod recheck;
 mod server;
 mod shapes;
 mod stateful;

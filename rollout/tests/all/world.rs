@@ -7,8 +7,8 @@ use std::time::Duration;
 use harness::{CallFormat, Harness, Hook};
 use rollout::{
     Agent, BoxFuture, Completion, CompletionRequest, Event, Finish, Policy, PolicyError, PolicyId,
-    RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, ToolSession, Trajectory, Usage,
-    Verifier, VerifierKind, verifier,
+    Recheck, RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, ToolSession, Trajectory,
+    Usage, Verifier, VerifierKind, verifier,
 };
 use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 
@@ -160,7 +160,8 @@ pub(crate) fn failed(stderr: &str) -> Execution {
 pub(crate) struct Script {
     pub(crate) harness: Harness,
     pub(crate) budget: RolloutBudget,
-    pub(crate) verifier: Arc<dyn Verifier>,
+    /// In place of that of the kind `integer`.
+    pub(crate) verifier: Option<Arc<dyn Verifier>>,
     pub(crate) task: Task,
     replies: Vec<Result<Completion, PolicyError>>,
     executions: Vec<Result<Execution, ToolFault>>,
@@ -182,7 +183,7 @@ pub(crate) fn script(format: CallFormat) -> Script {
             max_tokens: 1000,
             wall: Duration::from_secs(20),
         },
-        verifier: verifier::build(&VerifierKind::Integer, None),
+        verifier: None,
         task: task(),
         replies: Vec::new(),
         executions: Vec::new(),
@@ -238,21 +239,41 @@ impl Script {
             executions: Arc::new(Mutex::new(self.executions.into())),
             programs: Arc::default(),
         });
+        let is_usual = self.verifier.is_none();
+        let usual = || verifier::build(&VerifierKind::Integer, None);
         let agent = Agent {
             harness: Arc::new(self.harness),
             policy: Arc::clone(&policy) as Arc<dyn Policy>,
             sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: self.verifier,
+            verifier: self.verifier.unwrap_or_else(usual),
             budget: self.budget,
             sandbox_level: "test".into(),
         };
         let trajectory = rollout::rollout(&agent, &self.task, Split::Evolve, 7).await;
+        if is_usual {
+            check_recheck(&agent, &self.task, &trajectory).await;
+        }
         Outcome {
             trajectory,
             requests: policy.requests.lock().expect("lock").clone(),
             programs: tool.programs.lock().expect("lock").clone(),
         }
     }
+}
+
+/// Judged anew by what it was judged by, a rollout stays as it is.
+async fn check_recheck(agent: &Agent, task: &Task, trajectory: &Trajectory) {
+    let recheck = Recheck {
+        harness: &agent.harness,
+        kind: &VerifierKind::Integer,
+        verifier: agent.verifier.as_ref(),
+        gold: &task.answer,
+    };
+    let mut again = trajectory.clone();
+    if !trajectory.exit.is_infrastructure() {
+        assert!(recheck.judge(&mut again, None).await);
+    }
+    assert_eq!(&again, trajectory);
 }
 
 impl Outcome {
