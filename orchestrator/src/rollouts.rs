@@ -3,6 +3,7 @@
 //! Rollouts that policy or sandbox keep from ending are tried again as [`line`] says.
 
 mod line;
+mod loading;
 mod rolling;
 
 use std::sync::Arc;

@@ -1,10 +1,15 @@
 //! Policies behind a server, and how new weights reach it.
 
+mod adapter;
+
 use std::path::Path;
 use std::time::Duration;
 
-use rollout::policy::{ApiKey, OpenAiOptions, OpenAiPolicy};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use rollout::policy::{ApiKey, OpenAiOptions, OpenAiPolicy, asked_wait};
 use serde_json::Value;
+
+pub(crate) use adapter::{Reloading, ServedAdapter};
 
 use crate::config::{AdapterDelivery, Config, PolicyConfig};
 use crate::error::RunError;
@@ -18,16 +23,16 @@ pub fn trains(config: &Config) -> bool {
         }
 }
 
-/// The served policy: the plain model, or adapter `id` from its directory, loaded into the server
-/// first.
+/// The served policy: the plain model, or adapter `id` from its directory. Nothing is sent yet; the
+/// server has to be given the adapter first.
 ///
 /// # Errors
-/// When the key is missing, or the server can't be reached or refuses the adapter.
-pub(crate) async fn policy(
+/// When the key is missing, or the client can't be set up.
+pub(crate) fn policy(
     config: &Config,
     adapter: Option<(&str, &Path)>,
     key: fn(&str) -> Option<String>,
-) -> Result<OpenAiPolicy, RunError> {
+) -> Result<(OpenAiPolicy, Option<ServedAdapter>), RunError> {
     let PolicyConfig::Openai {
         base_url,
         model,
@@ -50,16 +55,22 @@ pub(crate) async fn policy(
         })?),
         None => None,
     };
-    if let Some((id, directory)) = adapter {
-        load_adapter(base_url, api_key.as_deref(), id, directory).await?;
-    }
-    let name = adapter.map_or(model.as_str(), |(id, _)| id);
+    let adapter = match adapter {
+        Some((id, directory)) => Some(ServedAdapter::new(
+            base_url,
+            api_key.as_deref(),
+            id,
+            directory,
+        )?),
+        None => None,
+    };
+    let name = adapter.as_ref().map_or(model.as_str(), ServedAdapter::id);
     let mut options = OpenAiOptions::new(base_url.clone(), name);
     options.api_key = api_key.map(ApiKey::new);
     options.is_streaming = *stream;
     options.wants_token_ids = *token_ids;
     options.most_in_flight = *in_flight;
-    Ok(OpenAiPolicy::new(options)?)
+    Ok((OpenAiPolicy::new(options)?, adapter))
 }
 
 /// Models a server says it has (`GET /v1/models`).
@@ -67,73 +78,108 @@ pub(crate) async fn policy(
 /// # Errors
 /// When the server can't be reached or answers with something else.
 pub async fn models(base_url: &str, key: Option<&str>) -> Result<Vec<String>, RunError> {
-    let fail = |reason: String| RunError::Server {
-        url: base_url.to_owned(),
-        reason,
-    };
+    let listed = list_models(&client(base_url)?, base_url, key).await;
+    listed.map_err(|fault| fault.into_error(base_url))
+}
+
+/// The same, with what the failure means.
+async fn list_models(
+    client: &Client,
+    base_url: &str,
+    key: Option<&str>,
+) -> Result<Vec<String>, ServerFault> {
     let url = format!("{}/models", base_url.trim_end_matches('/'));
-    let mut request = client(base_url)?.get(url);
-    if let Some(key) = key {
-        request = request.bearer_auth(key);
+    let response = send(client.get(url), key).await?;
+    let status = response.status();
+    if !status.is_success() {
+        let reason = format!("GET /models answers {status}");
+        return Err(ServerFault::of_status(&response, reason));
     }
-    let response = request.send().await.map_err(|e| fail(explain(&e)))?;
-    if !response.status().is_success() {
-        return Err(fail(format!("GET /models answers {}", response.status())));
-    }
-    let body: Value = response.json().await.map_err(|e| fail(explain(&e)))?;
-    let entries = body["data"]
-        .as_array()
-        .ok_or_else(|| fail("GET /models has no list".into()))?;
+    let body: Value = response.json().await.map_err(|e| not_reached(&e))?;
+    let Some(entries) = body["data"].as_array() else {
+        return Err(ServerFault::Passing {
+            reason: "GET /models has no list".into(),
+            wait: None,
+        });
+    };
     Ok(entries
         .iter()
         .filter_map(|entry| entry["id"].as_str().map(str::to_owned))
         .collect())
 }
 
-/// vLLM's runtime LoRA loading; an adapter that is there already is fine.
-async fn load_adapter(
-    base_url: &str,
-    key: Option<&str>,
-    id: &str,
-    directory: &Path,
-) -> Result<(), RunError> {
-    let fail = |reason: String| RunError::Server {
-        url: base_url.to_owned(),
-        reason,
-    };
-    if models(base_url, key).await?.iter().any(|name| name == id) {
-        return Ok(());
-    }
-    let path = std::path::absolute(directory).map_err(|source| RunError::Io {
-        path: directory.to_owned(),
-        source,
-    })?;
-    let url = format!("{}/load_lora_adapter", base_url.trim_end_matches('/'));
-    let body = serde_json::json!({"lora_name": id, "lora_path": path});
-    let mut request = client(base_url)?.post(url).json(&body);
-    if let Some(key) = key {
-        request = request.bearer_auth(key);
-    }
-    let response = request.send().await.map_err(|e| fail(explain(&e)))?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(());
-    }
-    let text: String = response
-        .text()
-        .await
-        .unwrap_or_default()
-        .chars()
-        .take(200)
-        .collect();
-    Err(fail(format!(
-        "load_lora_adapter answers {status}: {text}; the server needs --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
-    )))
+/// Why a server didn't do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServerFault {
+    /// It can't be reached, or fails: that may pass, perhaps after a pause that it asks for.
+    #[error("{reason}")]
+    Passing {
+        reason: String,
+        wait: Option<Duration>,
+    },
+    /// It refuses to answer at all, as with a wrong key.
+    #[error("{reason}")]
+    Refused { reason: String },
+    /// It answers, and won't do this.
+    #[error("{reason}")]
+    Declined { reason: String },
 }
 
-fn client(base_url: &str) -> Result<reqwest::Client, RunError> {
-    reqwest::Client::builder()
+impl ServerFault {
+    /// What a response with an error's status means.
+    fn of_status(response: &Response, reason: String) -> Self {
+        let status = response.status();
+        let is_passing = status.is_server_error()
+            || matches!(
+                status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY
+            );
+        if is_passing {
+            ServerFault::Passing {
+                wait: asked_wait(response.headers()),
+                reason,
+            }
+        } else {
+            ServerFault::Refused { reason }
+        }
+    }
+
+    /// The pause that the server asks for.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        match self {
+            ServerFault::Passing { wait, .. } => *wait,
+            ServerFault::Refused { .. } | ServerFault::Declined { .. } => None,
+        }
+    }
+
+    pub(crate) fn into_error(self, base_url: &str) -> RunError {
+        RunError::Server {
+            url: base_url.to_owned(),
+            reason: self.to_string(),
+        }
+    }
+}
+
+async fn send(request: RequestBuilder, key: Option<&str>) -> Result<Response, ServerFault> {
+    let request = match key {
+        Some(key) => request.bearer_auth(key),
+        None => request,
+    };
+    request.send().await.map_err(|e| not_reached(&e))
+}
+
+fn not_reached(error: &reqwest::Error) -> ServerFault {
+    ServerFault::Passing {
+        reason: explain(error),
+        wait: None,
+    }
+}
+
+fn client(base_url: &str) -> Result<Client, RunError> {
+    Client::builder()
         .no_proxy()
+        // A request goes where the configuration says, or nowhere.
+        .redirect(reqwest::redirect::Policy::none())
         .timeout(Duration::from_secs(60))
         .build()
         .map_err(|e| RunError::Server {

@@ -13,6 +13,7 @@ use model::decode::{Engine, EngineOptions};
 use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
 use rollout::task::Task;
+use rollout::policy::{LocalPolicy, LocalPolicyOptions, Policy, PolicyId, Renderer};
 use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
 use rollout::verifier::{Verifier, VerifierKind, build};
@@ -26,6 +27,8 @@ use crate::retention::verifier_of;
 use crate::seed::Seed;
 use crate::serving;
 use crate::splits::{Splits, Suite};
+use crate::serving::{self, Reloading};
+use crate::splits::Splits;
 use crate::stop::Stop;
 use crate::store::Store;
 
@@ -335,7 +338,7 @@ impl Workshop {
         }
         let policy: Arc<dyn Policy> = match &self.loaded.config.policy {
             PolicyConfig::Local => Arc::new(self.local_policy(id)?),
-            PolicyConfig::Openai { .. } => Arc::new(self.served_policy(id).await?),
+            PolicyConfig::Openai { .. } => self.served_policy(id).await?,
         };
         let mut ready = self
             .policies
@@ -375,10 +378,17 @@ impl Workshop {
         ))
     }
 
-    async fn served_policy(&self, id: Option<&str>) -> Result<OpenAiPolicy, RunError> {
+    async fn served_policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
         let directory = id.map(|id| self.adapter_directory(id));
         let adapter = id.zip(directory.as_deref());
-        serving::policy(&self.loaded.config, adapter, self.environment.key).await
+        let (policy, adapter) =
+            serving::policy(&self.loaded.config, adapter, self.environment.key)?;
+        let policy: Arc<dyn Policy> = Arc::new(policy);
+        let Some(adapter) = adapter else {
+            return Ok(policy);
+        };
+        self.load(&adapter).await?;
+        Ok(Arc::new(Reloading::new(policy, adapter)))
     }
 
     /// The run's name.

@@ -65,4 +65,12 @@ impl FaultConfig {
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.patience_s)
     }
+
+    /// The same for a person.
+    pub(crate) fn shown_patience(&self) -> String {
+        match self.patience_s {
+            short if short < 120 => format!("{short} s"),
+            long => format!("{} min", long / 60),
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::observer::Notice;
 use crate::workshop::Workshop;
 
 /// Time between looks at whether to stop, while nothing is sent.
-const STOP_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const STOP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What has come of them so far.
 #[derive(Default)]
@@ -259,10 +259,7 @@ impl<'a> Rolling<'a> {
             Fate::Again => Ok(()),
             Fate::Held(until) => {
                 let seconds = until.saturating_duration_since(now).as_secs_f64();
-                let patience = match self.workshop.loaded.config.faults.patience_s {
-                    short if short < 120 => format!("{short} s"),
-                    long => format!("{} min", long / 60),
-                };
+                let patience = self.workshop.loaded.config.faults.shown_patience();
                 self.workshop.notice(Notice::Warning(format!(
                     "no rollout succeeds ({reason}): nothing is sent for {seconds:.0} s; the run stops when \
                      that has gone on for {patience}"

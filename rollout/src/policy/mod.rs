@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::trajectory::{Message, Usage};
 
 pub use local::{LocalPolicy, LocalPolicyOptions};
-pub use openai::{ApiKey, OpenAiOptions, OpenAiPolicy};
+pub use openai::{ApiKey, OpenAiOptions, OpenAiPolicy, asked_wait};
 pub use renderer::Renderer;
 
 /// A future that can be boxed and sent between threads.

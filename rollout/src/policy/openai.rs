@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Proxy, Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -278,7 +278,7 @@ impl OpenAiPolicy {
         }
         let response = http.send().await.map_err(|error| self.broken(error))?;
         let status = response.status();
-        let wait = asked_wait(&response);
+        let wait = asked_wait(response.headers());
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
@@ -450,9 +450,9 @@ fn status_within(reply: &Value) -> StatusCode {
         .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// The pause that a reply asks for.
-fn asked_wait(response: &Response) -> Option<Duration> {
-    let text = |name: &str| response.headers().get(name)?.to_str().ok();
+/// The pause that a reply with these headers asks for, up to a day.
+pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
     if let Some(milliseconds) = text("retry-after-ms").and_then(|text| text.trim().parse().ok()) {
         return Some(Duration::from_millis(milliseconds).min(retry::LONGEST));
     }
