@@ -197,8 +197,8 @@ fn would_act(hook: &Hook, after: &Harness, trajectory: &Trajectory) -> bool {
             .model_calls
             .iter()
             .any(|call| call.usage.prompt_tokens > u64::from(*above_tokens)),
-        // A check or a vote may overturn any answer.
-        Hook::Verify { .. } | Hook::Vote { .. } => true,
+        // A check or a vote may overturn any answer, and a plan lead to another.
+        Hook::Verify { .. } | Hook::Vote { .. } | Hook::Plan { .. } => true,
         // They act where there is no answer, and there was one.
         Hook::AnswerFromLastResult {} | Hook::Retry { .. } => false,
     }
@@ -207,20 +207,22 @@ fn would_act(hook: &Hook, after: &Harness, trajectory: &Trajectory) -> bool {
 /// Whether the model would have read, or sampled, something else from the start.
 fn changes_text(before: &Harness, after: &Harness, trajectory: &Trajectory) -> bool {
     let is_shown = |body: &str| trajectory.steps.iter().any(|step| step.text.contains(body));
-    let skills = |harness: &Harness| -> Vec<String> {
+    let skills = |harness: &Harness| -> Vec<(String, String)> {
         let skills = harness.skills.values();
         // A new skill with triggers may be shown; an old one was if its text is there.
-        skills.map(|skill| skill.body.trim().to_owned()).collect()
+        skills
+            .map(|skill| (skill.body.trim().to_owned(), skill.python.clone()))
+            .collect()
     };
     let (old, new) = (skills(before), skills(after));
-    let mut lost = old.iter().filter(|body| !new.contains(body));
-    let has_new = new.iter().any(|body| !old.contains(body));
+    let mut lost = old.iter().filter(|skill| !new.contains(skill));
+    let has_new = new.iter().any(|skill| !old.contains(skill));
     before.prompts != after.prompts
         || before.memory != after.memory
         || before.tools != after.tools
         || before.middleware.sampling != after.middleware.sampling
         || has_new
-        || lost.any(|body| is_shown(body))
+        || lost.any(|(body, _)| is_shown(body))
 }
 
 /// Whether a rollout went badly before it went well.

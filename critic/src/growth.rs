@@ -23,7 +23,7 @@ pub struct GrowthLimits {
     pub prompt_tokens: usize,
     /// Tokens of the tools' descriptions and parameters.
     pub tool_tokens: usize,
-    /// Tokens of the skills' texts.
+    /// Tokens of the skills' texts and of their Python.
     pub skill_tokens: usize,
     /// Hooks, wherever they stand.
     pub hooks: usize,
@@ -139,7 +139,9 @@ pub fn size(harness: &Harness, dimension: Dimension) -> usize {
         }
         Dimension::S => {
             let skills = harness.skills.values();
-            skills.map(|skill| characters(&skill.body)).sum()
+            skills
+                .map(|skill| characters(&skill.body) + characters(&skill.python))
+                .sum()
         }
         Dimension::Mid => {
             let hooks = &harness.middleware.hooks;

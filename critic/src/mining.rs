@@ -184,6 +184,7 @@ fn skill(
         body: format!(
             "With a, b, c for the numbers of the problem in their order, the program is:\n{form}{hint}"
         ),
+        python: String::new(),
     };
     match harness.skills.get(&name) {
         Some(known) if *known == skill => None,

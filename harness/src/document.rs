@@ -205,6 +205,11 @@ pub struct Skill {
     pub triggers: Vec<String>,
     /// The text that is shown.
     pub body: String,
+    /// Python that the interpreter has run before a program, where the skill is on: the functions it
+    /// defines can be called. Left out of the document where there is none, so that content ids from
+    /// before this field stay.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub python: String,
 }
 
 /// Dimension M: what is carried from one problem to the next.
@@ -215,9 +220,49 @@ pub struct Memory {
     pub kind: MemoryKind,
     /// Most entries it may hold.
     pub capacity: u32,
+    /// Most entries shown for one problem: those that share most with it. 0 shows all, and is left out
+    /// of the document, so that content ids from before this field stay.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shown: u32,
+    /// What becomes of a patch that adds to a full memory. Left out of the document where it is the
+    /// default, so that content ids from before this field stay.
+    #[serde(default, skip_serializing_if = "Eviction::is_default")]
+    pub eviction: Eviction,
     /// The entries, oldest first.
     #[serde(default)]
     pub entries: Vec<String>,
+}
+
+impl Memory {
+    /// Makes room as [`Memory::eviction`] says.
+    pub(crate) fn evict(&mut self) {
+        let capacity = usize::try_from(self.capacity).unwrap_or(usize::MAX);
+        let surplus = self.entries.len().saturating_sub(capacity);
+        if self.eviction == Eviction::Oldest {
+            self.entries.drain(..surplus);
+        }
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What becomes of a patch that adds to a full [`Memory`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Eviction {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// The oldest entries go.
+    Oldest,
+}
+
+impl Eviction {
+    fn is_default(&self) -> bool {
+        *self == Eviction::default()
+    }
 }
 
 /// Kind of [`Memory`].

@@ -7,6 +7,7 @@
 //! prompts/examples/01-title.md    solved problems, in the order of their numbers
 //! tools/<name>.yaml
 //! skills/<name>/SKILL.md          front matter, then the body
+//! skills/<name>/skill.py          the skill's Python, where it has some
 //! middleware.yaml
 //! memory.yaml
 //! ```
@@ -118,6 +119,9 @@ pub fn to_files(harness: &Harness) -> BTreeMap<String, String> {
             format!("skills/{name}/SKILL.md"),
             skill_markdown::write(skill),
         );
+        if !skill.python.is_empty() {
+            files.insert(format!("skills/{name}/skill.py"), write_text(&skill.python));
+        }
     }
     files.insert(MIDDLEWARE.to_owned(), yaml::to_string(&harness.middleware));
     files.insert(MEMORY.to_owned(), yaml::to_string(&harness.memory));
@@ -141,6 +145,14 @@ pub fn from_files(files: &BTreeMap<String, String>) -> Result<Harness, FolderErr
             }
             Place::Skill(name) => {
                 skills.insert(name.to_owned(), read_skill(files, file)?);
+            }
+            Place::SkillPython(name) => {
+                if !files.contains_key(&format!("skills/{name}/SKILL.md")) {
+                    return Err(FolderError::Unknown {
+                        file: file.clone(),
+                        reason: "there is no SKILL.md beside it".to_owned(),
+                    });
+                }
             }
             Place::Example(number, title) => {
                 let example = read_example(files, file, title)?;
@@ -213,6 +225,7 @@ enum Place<'a> {
     Fixed,
     Tool(ToolName),
     Skill(&'a str),
+    SkillPython(&'a str),
     Example(u32, &'a str),
 }
 
@@ -239,6 +252,8 @@ fn place(file: &str) -> Result<Place<'_>, FolderError> {
         ))
     } else if let Some(name) = inside("skills/", "/SKILL.md").filter(|name| !name.contains('/')) {
         Ok(Place::Skill(name))
+    } else if let Some(name) = inside("skills/", "/skill.py").filter(|name| !name.contains('/')) {
+        Ok(Place::SkillPython(name))
     } else {
         Err(unknown("no file of this name is read"))
     }
@@ -263,6 +278,9 @@ fn file_of(files: &BTreeMap<String, String>, problem: &Problem) -> String {
         }
         (Some("prompts"), Some(name), _) => format!("prompts/{name}.md"),
         (Some("tools"), Some(name), _) => format!("tools/{name}.yaml"),
+        (Some("skills"), Some(name), Some(Key(field))) if field == "python" => {
+            format!("skills/{name}/skill.py")
+        }
         (Some("skills"), Some(name), _) => format!("skills/{name}/SKILL.md"),
         (Some("middleware"), ..) => MIDDLEWARE.to_owned(),
         (Some("memory"), ..) => MEMORY.to_owned(),
@@ -284,8 +302,15 @@ fn read_yaml<T: DeserializeOwned>(
     yaml::from_str(content(files, file)?).map_err(|error| malformed(file, error))
 }
 
+/// A skill with the Python beside it.
 fn read_skill(files: &BTreeMap<String, String>, file: &str) -> Result<Skill, FolderError> {
-    skill_markdown::read(content(files, file)?).map_err(|error| malformed(file, error))
+    let mut skill =
+        skill_markdown::read(content(files, file)?).map_err(|error| malformed(file, error))?;
+    let python = file.replace("SKILL.md", "skill.py");
+    if files.contains_key(&python) {
+        skill.python = read_text(files, &python)?;
+    }
+    Ok(skill)
 }
 
 fn read_example(

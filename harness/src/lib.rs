@@ -33,8 +33,8 @@ pub use canonical::{HarnessId, ParseHarnessIdError, canonical_json};
 pub use diff::{FieldChange, diff};
 pub use dimension::Dimension;
 pub use document::{
-    Backend, Example, ExampleStep, FORMAT, Harness, Memory, MemoryKind, NameError, PROBLEM_SLOT,
-    Prompts, Skill, Tool, ToolLimits, ToolName, ToolState, json_schema,
+    Backend, Eviction, Example, ExampleStep, FORMAT, Harness, Memory, MemoryKind, NameError,
+    PROBLEM_SLOT, Prompts, Skill, Tool, ToolLimits, ToolName, ToolState, json_schema,
 };
 pub use field_path::{FieldPath, ParseFieldPathError, Segment};
 pub use folder::{FolderError, FolderWarning, from_files, to_files, warnings};

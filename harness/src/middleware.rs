@@ -266,6 +266,14 @@ pub enum Hook {
         /// Samples.
         samples: u32,
     },
+    /// `on_start`: asks for a plan, in a message that is read for neither calls nor answers and takes
+    /// no turn.
+    Plan {
+        /// The user message that asks for it.
+        message: String,
+        /// The user message that follows it.
+        next: String,
+    },
 }
 
 /// A way to end in which a rollout may begin again.
@@ -291,6 +299,7 @@ impl Hook {
             Hook::RepairJson {} | Hook::ExtractFencedCode {} | Hook::Nudge { .. } => {
                 HookPoint::PostModelCall
             }
+            Hook::Plan { .. } => HookPoint::OnStart,
             Hook::ForceFinalAnswer { .. } | Hook::Compact { .. } => HookPoint::PreModelCall,
             Hook::AutoPrintLastExpression {} | Hook::DetectRepeat { .. } => HookPoint::PreToolCall,
             Hook::TruncateOutput { .. }
@@ -322,6 +331,7 @@ impl Hook {
             Hook::Retry { .. } => "retry",
             Hook::Verify { .. } => "verify",
             Hook::Vote { .. } => "vote",
+            Hook::Plan { .. } => "plan",
         }
     }
 }

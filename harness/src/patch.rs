@@ -152,13 +152,14 @@ impl Patch {
                     reason,
                 })?;
         }
-        let patched: Harness = json::from_value(document).map_err(|error| match error {
+        let mut patched: Harness = json::from_value(document).map_err(|error| match error {
             JsonError::Type { path, reason } => PatchError::Type { path, reason },
             JsonError::Syntax { reason, .. } => PatchError::Type {
                 path: FieldPath::root(),
                 reason,
             },
         })?;
+        patched.memory.evict();
         validate(&patched).map_err(|problems| PatchError::Invalid { problems })?;
         Ok(patched)
     }

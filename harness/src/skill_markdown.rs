@@ -51,5 +51,7 @@ pub(crate) fn read(text: &str) -> Result<Skill, YamlError> {
         description: read.description,
         triggers: read.triggers,
         body: body.to_owned(),
+        // In a file of its own.
+        python: String::new(),
     })
 }

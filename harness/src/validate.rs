@@ -154,6 +154,7 @@ fn check_skill(check: &mut Check, path: &FieldPath, key: &str, skill: &Skill) {
         check.line(&path.join("triggers").join(index), trigger);
     }
     check.filled(&path.join("body"), &skill.body);
+    check.text(&path.join("python"), &skill.python);
 }
 
 fn check_middleware(check: &mut Check, path: &FieldPath, middleware: &Middleware) {
@@ -264,6 +265,10 @@ fn check_hook(check: &mut Check, path: &FieldPath, point: HookPoint, hook: &Hook
             check.range(&path.join("max"), *max, 1, 16);
         }
         Hook::Vote { samples } => check.range(&path.join("samples"), *samples, 2, 64),
+        Hook::Plan { message, next } => {
+            check.filled(&path.join("message"), message);
+            check.filled(&path.join("next"), next);
+        }
         Hook::ForceFinalAnswer { message }
         | Hook::DetectRepeat { message }
         | Hook::EmptyOutputHint { message }
@@ -275,6 +280,7 @@ fn check_hook(check: &mut Check, path: &FieldPath, point: HookPoint, hook: &Hook
 fn check_memory(check: &mut Check, path: &FieldPath, memory: &Memory) {
     let count = memory.entries.len();
     check.range(&path.join("capacity"), memory.capacity, 0, 10_000);
+    check.range(&path.join("shown"), memory.shown, 0, 10_000);
     check.that(
         count as u64 <= u64::from(memory.capacity),
         &path.join("entries"),

@@ -11,6 +11,7 @@ use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
 use harness::{Example, Harness, Hook, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::task::Task;
+use rollout::tools::Script;
 use rollout::trajectory::{ExitReason, Trajectory};
 use sandbox::{Exit, SandboxPolicy};
 use serde_json::Value;
@@ -137,6 +138,18 @@ impl Workshop {
                 return Ok(Some(format!("example {}: {reason}", example.title)));
             }
         }
+        for (name, skill) in &after.skills {
+            let known = before.skills.get(name).map(|known| &known.python);
+            if known == Some(&skill.python) || skill.python.is_empty() {
+                continue;
+            }
+            let run = self
+                .run_program(&skill.python, &SandboxPolicy::default())
+                .await?;
+            if let Some(error) = run.error {
+                return Ok(Some(format!("skill {name}: its Python fails: {error}")));
+            }
+        }
         let known: Vec<&str> = texts(before).collect();
         let limits = SandboxPolicy::default();
         for text in texts(after).filter(|text| !known.contains(text)) {
@@ -162,6 +175,7 @@ impl Workshop {
         let prints = hooks
             .iter()
             .any(|hook| matches!(hook, Hook::AutoPrintLastExpression {}));
+        let script = Script::new(harness, &example.problem);
         let mut earlier = String::new();
         for step in &example.steps {
             let tool = harness.tools.get(step.tool.as_str());
@@ -172,7 +186,8 @@ impl Workshop {
                 continue;
             };
             let source = format!("{earlier}{code}\n");
-            let run = self.run_program(&source, &limits(tool)).await?;
+            let whole = script.of(&source, ToolState::Stateless, None);
+            let run = self.run_program(&whole, &limits(tool)).await?;
             if let Some(error) = run.error {
                 return Ok(Some(format!("its program fails: {error}")));
             }

@@ -4,6 +4,7 @@ mod ending;
 mod native;
 mod record;
 mod reply;
+mod start;
 mod tool_call;
 mod vote;
 
@@ -15,7 +16,7 @@ use harness::{CallFormat, Harness, Hook, Tool, ToolName};
 use crate::conversation;
 use crate::policy::{Completion, CompletionRequest, Policy, PolicyError, ToolSchema};
 use crate::task::{Split, Task};
-use crate::tools::{ToolRunner, ToolSession};
+use crate::tools::{Script, ToolRunner, ToolSession};
 use crate::trajectory::{Event, ExitReason, Message, Role, RolloutBudget, StepKind, Trajectory};
 use crate::verifier::Verifier;
 use record::Record;
@@ -65,6 +66,7 @@ struct Run<'a> {
     seed: u64,
     /// The problem, for whoever checks the answer.
     problem: &'a str,
+    script: Script,
     record: Record,
     /// Calls of the policy so far; each has a seed by its number.
     calls: u32,
@@ -92,6 +94,7 @@ impl<'a> Run<'a> {
             format,
             seed,
             problem: &task.problem,
+            script: Script::new(harness, &task.problem),
             calls: 0,
             record: Record::new(conversation::open(harness, format, &task.problem)),
             prior: None,
@@ -105,6 +108,7 @@ impl<'a> Run<'a> {
 
     async fn turns(&mut self) -> Result<ExitReason, ExitReason> {
         let turns = self.harness.middleware.protocol.max_turns;
+        self.begin().await?;
         for turn in 0..turns {
             for hook in &self.harness.middleware.hooks.pre_model_call {
                 if let Hook::ForceFinalAnswer { message } = hook
@@ -129,6 +133,17 @@ impl<'a> Run<'a> {
 
     /// The next reply of the conversation.
     async fn complete(&mut self) -> Result<Completion, ExitReason> {
+        let tools = self.announced_tools();
+        let grammar = self.grammar()?;
+        self.go_on(tools, grammar).await
+    }
+
+    /// The policy's next message in the conversation.
+    async fn go_on(
+        &mut self,
+        tools: Vec<ToolSchema>,
+        grammar: Option<String>,
+    ) -> Result<Completion, ExitReason> {
         let middleware = &self.harness.middleware;
         let per_turn = middleware.protocol.max_tokens_per_turn;
         // The conversation only grows, so this needs no tokeniser to be certain. The policy itself
@@ -140,9 +155,7 @@ impl<'a> Run<'a> {
             return Err(ExitReason::ContextLimit);
         }
         let messages = self.record.messages.clone();
-        let tools = self.announced_tools();
         let prior = self.prior.take();
-        let grammar = self.grammar()?;
         let completion = self.ask(messages, tools, prior, grammar).await?;
         self.context_used = completion.usage.prompt_tokens + completion.usage.completion_tokens;
         Ok(completion)

@@ -4,6 +4,7 @@ use harness::{CallFormat, Example, Harness, MemoryKind, Skill};
 use serde_json::{Map, Value};
 
 use crate::protocol;
+use crate::retrieval::{relevant, words};
 use crate::tools::render_result;
 use crate::trajectory::{Message, Role, ToolCall};
 
@@ -36,42 +37,40 @@ pub(crate) fn text_with_call(say: &str, call: &str) -> String {
 fn system_prompt(harness: &Harness, format: CallFormat, problem: &str) -> String {
     let mut parts = vec![harness.prompts.system.trim().to_owned()];
     if harness.memory.kind == MemoryKind::Notes && !harness.memory.entries.is_empty() {
-        let notes = harness
-            .memory
-            .entries
-            .iter()
-            .map(|entry| format!("- {}", entry.trim()));
+        let memory = &harness.memory;
+        let notes = relevant(&memory.entries, memory.shown as usize, problem);
+        let notes = notes.map(|entry| format!("- {}", entry.trim()));
         parts.push(format!("Notes:\n{}", notes.collect::<Vec<_>>().join("\n")));
     }
-    let skills = harness
-        .skills
-        .values()
-        .filter(|skill| is_triggered(skill, problem));
-    parts.extend(skills.map(|skill| skill.body.trim().to_owned()));
+    parts.extend(skills(harness, problem).map(|skill| skill.body.trim().to_owned()));
     parts.push(protocol::render_tools(format, &harness.tools));
     parts.push(harness.prompts.final_answer.trim().to_owned());
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-/// Whether any trigger stands in the problem as a whole word or phrase, in any case.
-fn is_triggered(skill: &Skill, problem: &str) -> bool {
-    let words = words(problem);
-    let stands = |trigger: &String| match self::words(trigger).as_str() {
-        // A sign, such as `%`, has no words.
-        " " => problem.contains(trigger.trim()),
-        trigger => words.contains(trigger),
-    };
-    skill.triggers.is_empty() || skill.triggers.iter().any(stands)
+/// The skills that a problem switches on, by name.
+fn skills<'a>(harness: &'a Harness, problem: &'a str) -> impl Iterator<Item = &'a Skill> {
+    let skills = harness.skills.values();
+    skills.filter(move |skill| is_triggered(skill, problem))
 }
 
-/// The words of a text in lower case, with a blank on either side of each.
-fn words(text: &str) -> String {
-    let lower = text.to_lowercase();
-    let words = lower
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    words.fold(" ".to_owned(), |text, word| format!("{text}{word} "))
+/// The Python of the skills that a problem switches on; empty where they have none.
+pub(crate) fn skills_python(harness: &Harness, problem: &str) -> String {
+    let parts = skills(harness, problem).map(|skill| skill.python.trim_end());
+    let parts: Vec<&str> = parts.filter(|python| !python.is_empty()).collect();
+    parts.join("\n\n")
+}
+
+/// Whether any trigger stands in the problem as a whole word or phrase, in any case.
+fn is_triggered(skill: &Skill, problem: &str) -> bool {
+    let said = words(problem);
+    let stands = |trigger: &String| match words(trigger).as_str() {
+        // A sign, such as `%`, has no words.
+        " " => problem.contains(trigger.trim()),
+        trigger => said.contains(trigger),
+    };
+    skill.triggers.is_empty() || skill.triggers.iter().any(stands)
 }
 
 fn push_example(
@@ -121,6 +120,7 @@ mod tests {
             description: String::new(),
             triggers: triggers.iter().map(|t| (*t).to_owned()).collect(),
             body: String::new(),
+            python: String::new(),
         }
     }
 

@@ -16,6 +16,7 @@ mod conversation;
 pub mod policy;
 pub mod protocol;
 pub mod recheck;
+mod retrieval;
 pub mod task;
 pub mod tools;
 pub mod trajectory;
@@ -28,7 +29,7 @@ pub use policy::{
 };
 pub use recheck::Recheck;
 pub use task::{Columns, ContentHash, Split, Task, TaskError, TaskId, load_tasks};
-pub use tools::{ToolFault, ToolRunner, ToolSession};
+pub use tools::{Script, ToolFault, ToolRunner, ToolSession};
 pub use trajectory::{
     Event, ExitReason, Message, ModelCall, Role, RolloutBudget, RolloutId, RolloutKey, Step,
     StepKind, ToolCall, Trajectory, Usage, Verdict,

@@ -7,7 +7,7 @@
 use harness::{Harness, Hook, RetryExit};
 
 use crate::protocol;
-use crate::trajectory::{Event, ExitReason, Role, StepKind, Trajectory, Verdict};
+use crate::trajectory::{Event, ExitReason, Message, Role, StepKind, Trajectory, Verdict};
 use crate::verifier::{Verifier, VerifierKind};
 
 /// What finished rollouts are judged by now.
@@ -60,7 +60,7 @@ impl Recheck<'_> {
 
     /// Finds the answer in the final text and judges it.
     async fn read(&self, trajectory: &mut Trajectory) {
-        let text = final_text(trajectory).unwrap_or_default();
+        let text = final_text(self.harness, trajectory).unwrap_or_default();
         if matches!(trajectory.exit, ExitReason::Answered | ExitReason::NoAnswer) {
             let said = protocol::without_reasoning(&text);
             trajectory.exit = match self.verifier.extract(&said) {
@@ -86,21 +86,20 @@ impl Recheck<'_> {
     }
 }
 
-/// The last reply, if it is whole and nothing was called in it, or meant to be.
-fn final_text(trajectory: &Trajectory) -> Option<String> {
+/// The last reply, if it is whole and neither a plan nor a call, nor meant to be one.
+fn final_text(harness: &Harness, trajectory: &Trajectory) -> Option<String> {
     let messages = &trajectory.messages;
-    let mut last = messages.len();
+    let is_reply = |message: &Message| message.role == Role::Assistant;
+    let last = messages.iter().rposition(is_reply)?;
+    let (reply, after) = (&messages[last], &messages[last + 1..]);
     // A call that can't be read is answered like one that was run.
-    for message in messages.iter().rev() {
-        last -= 1;
-        match message.role {
-            Role::Assistant => break,
-            Role::Tool => return None,
-            Role::User | Role::System => {}
-        }
-    }
-    let reply = messages.get(last)?;
-    let is_final = reply.role == Role::Assistant && reply.train && reply.tool_calls.is_empty();
+    let is_answered = after.iter().any(|message| message.role == Role::Tool);
+    let mut hooks = harness.middleware.hooks.on_start.iter();
+    let is_plan = hooks.any(|hook| {
+        matches!(hook, Hook::Plan { next, .. }
+            if after.first().is_some_and(|message| message.content == *next))
+    });
+    let is_final = reply.train && reply.tool_calls.is_empty() && !is_answered && !is_plan;
     is_final.then(|| reply.content.clone())
 }
 
@@ -123,7 +122,8 @@ fn asks_for_answers(harness: &Harness) -> bool {
         | Hook::TruncateOutput { .. }
         | Hook::EmptyOutputHint { .. }
         | Hook::AppendMessage { .. }
-        | Hook::ErrorHint { .. } => false,
+        | Hook::ErrorHint { .. }
+        | Hook::Plan { .. } => false,
     })
 }
 

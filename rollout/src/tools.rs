@@ -1,12 +1,16 @@
 //! Running a tool call, and what the policy reads of the result.
 
+mod script;
+
 use std::time::Duration;
 
-use harness::{Backend, Tool, ToolState};
+use harness::{Backend, Tool};
 use sandbox::{Execution, Exit, Sandbox, SandboxError, SandboxPolicy, Session, SessionCall};
 use serde_json::{Map, Value};
 
 use crate::policy::BoxFuture;
+
+pub use script::Script;
 
 /// A tool couldn't be run, through no fault of the call.
 #[derive(Debug, thiserror::Error)]
@@ -217,36 +221,6 @@ pub(crate) fn render_result(output: &str, error: &str) -> String {
         (output, "") => output.to_owned(),
         (output, error) => format!("{output}\n{error}"),
     }
-}
-
-/// A program that also prints the value of its last expression, as an interactive interpreter
-/// does. When it has printed one, `marker` is the last line of its standard error.
-pub(crate) fn printing_last_expression(code: &str, marker: &str, state: ToolState) -> String {
-    let space = match state {
-        ToolState::Stateless => "{'__name__': '__main__', '__builtins__': __builtins__}",
-        // Where the next call finds what this one defines.
-        ToolState::Stateful => "globals()",
-    };
-    // A JSON string is a Python string literal.
-    let (code, marker) = (Value::from(code), Value::from(marker));
-    format!(
-        "import ast as _ast, sys as _sys
-def _run(source, marker):
-    tree = _ast.parse(source, '<program>')
-    space = {space}
-    if not tree.body or not isinstance(tree.body[-1], _ast.Expr):
-        exec(compile(tree, '<program>', 'exec'), space)
-        return
-    last = _ast.Expression(tree.body.pop().value)
-    exec(compile(tree, '<program>', 'exec'), space)
-    value = eval(compile(last, '<program>', 'eval'), space)
-    if value is not None:
-        print(value)
-        _sys.stdout.flush()
-        _sys.stderr.write('\\n' + marker + '\\n')
-_run({code}, {marker})
-"
-    )
 }
 
 #[cfg(test)]

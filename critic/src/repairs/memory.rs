@@ -1,6 +1,6 @@
 //! Repairs of dimension M.
 
-use harness::{Harness, MemoryKind, PatchOp};
+use harness::{Eviction, Harness, MemoryKind, PatchOp};
 use serde_json::json;
 
 use super::{Repair, path, value};
@@ -88,7 +88,11 @@ fn add_notes(harness: &Harness, notes: &[&str]) -> Option<Vec<PatchOp>> {
             value(MemoryKind::Notes),
         ));
     }
-    let count = u32::try_from(memory.entries.len() + notes.len()).ok()?;
+    let mut count = u32::try_from(memory.entries.len() + notes.len()).ok()?;
+    if memory.eviction == Eviction::Oldest {
+        // The older entries make room.
+        count = u32::try_from(notes.len()).ok()?;
+    }
     if count > memory.capacity {
         let capacity = count.max(CAPACITY);
         ops.push(PatchOp::replace(path("memory.capacity"), value(capacity)));

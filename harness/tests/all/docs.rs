@@ -291,6 +291,10 @@ fn files() -> BTreeMap<String, String> {
         "skills/percent/SKILL.md",
         block("markdown", "skills/<name>/SKILL.md"),
     );
+    put(
+        "skills/percent/skill.py",
+        block("python", "skills/<name>/skill.py"),
+    );
     let example = block("markdown", "prompts/examples/NN-title.md");
     put("prompts/examples/01-rolls.md", example);
     let hooks = block("yaml", "Hooks");
@@ -334,6 +338,7 @@ fn the_examples_are_a_valid_harness_with_every_hook() {
             "markdown",
             &["prompts/examples/NN-title.md", "skills/<name>/SKILL.md"],
         ),
+        ("python", &["skills/<name>/skill.py"]),
         ("json", &["Patches"]),
     ] {
         for (heading, text) in blocks(language) {

@@ -33,6 +33,7 @@ fn the_layout_is_what_a_person_expects() {
             "prompts/system.md",
             "prompts/task.md",
             "skills/unit-check/SKILL.md",
+            "skills/unit-check/skill.py",
             "tools/python.yaml",
         ]
     );
@@ -43,10 +44,14 @@ fn the_layout_is_what_a_person_expects() {
     let skill = "---\nname: unit-check\ndescription: Keeps units apart.\ntriggers:\n  - miles\n\
                  ---\n\nConvert first.\n";
     assert_eq!(files["skills/unit-check/SKILL.md"], skill);
+    assert_eq!(
+        files["skills/unit-check/skill.py"],
+        "def miles(km):\n    return km / 1.609344\n"
+    );
     assert_eq!(files["prompts/task.md"], "{{ problem }}\n");
     assert_eq!(
         files["memory.yaml"],
-        "kind: notes\ncapacity: 4\nentries:\n  - Check units.\n"
+        "kind: notes\ncapacity: 4\nshown: 2\neviction: oldest\nentries:\n  - Check units.\n"
     );
 }
 
@@ -228,6 +233,26 @@ fn a_broken_rule_names_the_file_that_holds_the_field() {
 }
 
 #[test]
+fn python_belongs_to_a_skill() {
+    let error = with("skills/other/skill.py", "x = 1\n").to_string();
+    assert_eq!(
+        error,
+        "skills/other/skill.py isn't part of a harness: there is no SKILL.md beside it"
+    );
+    let error = with("skills/unit-check/skill.py", "x = '\u{c}'\n").to_string();
+    assert!(
+        error.starts_with("skills/unit-check/skill.py: skills.unit-check.python: "),
+        "{error}"
+    );
+    // Without any, the document is what it was before there was such a field.
+    let mut harness = world::rich();
+    harness.skills.get_mut("unit-check").unwrap().python.clear();
+    let skill = &harness.to_value()["skills"]["unit-check"];
+    assert!(skill.get("python").is_none());
+    assert!(!to_files(&harness).contains_key("skills/unit-check/skill.py"));
+}
+
+#[test]
 fn text_lost_to_a_comment_is_warned_about() {
     let mut files = to_files(&world::rich());
     let tool = files["tools/python.yaml"].replace("prints.", "prints in step #1 and a #c");
@@ -286,7 +311,9 @@ fn texts_come_back_exactly() {
         example.steps[0]
             .arguments
             .insert("code".to_owned(), text.to_owned());
-        harness.skills.get_mut("unit-check").unwrap().body = format!("{text}x{text}");
+        let skill = harness.skills.get_mut("unit-check").unwrap();
+        skill.body = format!("{text}x{text}");
+        skill.python = text.to_owned();
         harness.tools.get_mut("python").unwrap().description = filled.clone();
         harness.memory.entries[0] = filled;
         let read = from_files(&to_files(&harness)).unwrap();

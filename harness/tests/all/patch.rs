@@ -1,4 +1,6 @@
-use harness::{Dimension, FieldPath, Harness, Hook, Patch, PatchError, PatchOp, PatchOpKind, diff};
+use harness::{
+    Dimension, Eviction, FieldPath, Harness, Hook, Patch, PatchError, PatchOp, PatchOpKind, diff,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -249,9 +251,9 @@ fn values_follow_the_document_s_types() {
             .contains("field `max_chars` of `truncate_output`"),
         "{error}"
     );
-    let error = apply(PatchOp::add(path("memory.eviction"), json!("lru"))).unwrap_err();
+    let error = apply(PatchOp::add(path("memory.recency"), json!("lru"))).unwrap_err();
     assert!(
-        error.to_string().contains("unknown field `eviction`"),
+        error.to_string().contains("unknown field `recency`"),
         "{error}"
     );
 }
@@ -287,6 +289,36 @@ fn the_result_is_validated() {
         json!("repair_json"),
     );
     assert!(error.unwrap_err().to_string().contains("post_tool_call[0]"));
+}
+
+#[test]
+fn a_full_memory_refuses_an_entry_or_makes_room_for_it() {
+    let note = |text: &str| PatchOp::add(path("memory.entries"), json!(text));
+    let mut harness = world::rich();
+    harness.memory.capacity = 2;
+    let notes = patch(Dimension::M, vec![note("b"), note("c")]);
+    let patched = notes.apply(&harness).unwrap();
+    assert_eq!(patched.memory.entries, ["b", "c"]);
+    // What one patch brings is more than there is room for: its own oldest go too.
+    let notes = patch(Dimension::M, vec![note("d"), note("e"), note("f")]);
+    let patched = notes.apply(&patched).unwrap();
+    assert_eq!(patched.memory.entries, ["e", "f"]);
+    // A smaller capacity makes room as well.
+    let smaller = patch(
+        Dimension::M,
+        vec![PatchOp::replace(path("memory.capacity"), json!(1))],
+    );
+    assert_eq!(smaller.apply(&patched).unwrap().memory.entries, ["f"]);
+    harness.memory.eviction = Eviction::Refuse;
+    let error = patch(Dimension::M, vec![note("b"), note("c")])
+        .apply(&harness)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("3 entries, and the capacity is 2"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use harness::{
-    Backend, CallFormat, Context, Example, ExampleStep, FORMAT, Harness, Hook, Hooks, Memory,
-    MemoryKind, Middleware, Prompts, Protocol, RetryExit, Runtime, Sampling, Skill, Tool,
+    Backend, CallFormat, Context, Eviction, Example, ExampleStep, FORMAT, Harness, Hook, Hooks,
+    Memory, MemoryKind, Middleware, Prompts, Protocol, RetryExit, Runtime, Sampling, Skill, Tool,
     ToolLimits, ToolName,
 };
 use proptest::collection::{btree_map, vec};
@@ -31,6 +31,7 @@ pub(crate) fn rich() -> Harness {
         description: "Keeps units apart.".to_owned(),
         triggers: vec!["miles".to_owned()],
         body: "Convert first.".to_owned(),
+        python: "def miles(km):\n    return km / 1.609344".to_owned(),
     };
     harness.skills.insert(skill.name.clone(), skill);
     harness.middleware.hooks.post_tool_call = vec![Hook::TruncateOutput {
@@ -41,6 +42,8 @@ pub(crate) fn rich() -> Harness {
     harness.memory = Memory {
         kind: MemoryKind::Notes,
         capacity: 4,
+        shown: 2,
+        eviction: Eviction::Oldest,
         entries: vec!["Check units.".to_owned()],
     };
     harness
@@ -224,7 +227,9 @@ fn hooks() -> impl Strategy<Value = Hooks> {
         verify,
         (2u32..=64).prop_map(|samples| Hook::Vote { samples }),
     ];
+    let plan = (filled(), filled()).prop_map(|(message, next)| Hook::Plan { message, next });
     (
+        vec(plan, 0..2),
         vec(before_model, 0..3),
         vec(after_model, 0..3),
         vec(before_tool, 0..3),
@@ -236,8 +241,8 @@ fn hooks() -> impl Strategy<Value = Hooks> {
         vec(at_the_end, 0..3),
     )
         .prop_map(
-            |(pre_model, post_model, pre_tool, post_tool, error, finish)| Hooks {
-                on_start: Vec::new(),
+            |(start, pre_model, post_model, pre_tool, post_tool, error, finish)| Hooks {
+                on_start: start,
                 pre_model_call: pre_model,
                 post_model_call: post_model,
                 pre_tool_call: pre_tool,
@@ -296,22 +301,30 @@ fn memory() -> impl Strategy<Value = Memory> {
         Just(Memory {
             kind: MemoryKind::None,
             capacity: 0,
+            shown: 0,
+            eviction: Eviction::Refuse,
             entries: Vec::new()
         }),
-        vec(filled(), 0..4).prop_map(|entries| Memory {
+        (vec(filled(), 0..4), 0u32..4, any::<bool>()).prop_map(|(entries, shown, evicts)| Memory {
             kind: MemoryKind::Notes,
             capacity: 8,
+            shown,
+            eviction: if evicts {
+                Eviction::Oldest
+            } else {
+                Eviction::Refuse
+            },
             entries,
         }),
     ]
 }
 
 fn skills() -> impl Strategy<Value = BTreeMap<String, Skill>> {
-    let skill = (line(), vec(line(), 0..3), filled(), text());
+    let skill = (line(), vec(line(), 0..3), filled(), text(), text());
     btree_map(slug(), skill, 0..3).prop_map(|skills| {
         skills
             .into_iter()
-            .map(|(name, (description, triggers, body, before))| {
+            .map(|(name, (description, triggers, body, before, python))| {
                 let body = format!("{before}{body}");
                 (
                     name.clone(),
@@ -320,6 +333,7 @@ fn skills() -> impl Strategy<Value = BTreeMap<String, Skill>> {
                         description,
                         triggers,
                         body,
+                        python,
                     },
                 )
             })

@@ -20,6 +20,7 @@ mod screening;
 mod rechecking;
 mod serve_model;
 mod server;
+mod skills;
 mod whole_run;
 
 use std::path::{Path, PathBuf};
@@ -110,18 +111,8 @@ pub(crate) fn tasks(count: usize) -> String {
 
 /// Writes the shipped harness to the folder `name` of a place, with `change` made to every file.
 pub(crate) fn write_harness(place: &Place, name: &str, change: impl Fn(&str) -> String) {
-    let naive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/harness/naive");
-    for file in [
-        "harness.yaml",
-        "middleware.yaml",
-        "memory.yaml",
-        "prompts/system.md",
-        "prompts/task.md",
-        "prompts/final_answer.md",
-        "tools/python.yaml",
-    ] {
-        let text = std::fs::read_to_string(naive.join(file)).expect("the shipped harness");
-        place.write(&format!("{name}/{file}"), &change(&text));
+    for (file, text) in harness::naive::FILES {
+        place.write(&format!("{name}/{file}"), &change(text));
     }
 }
 

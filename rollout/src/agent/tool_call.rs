@@ -68,10 +68,8 @@ impl Run<'_> {
         let printing = hooks.find(|hook| matches!(hook, Hook::AutoPrintLastExpression {}));
         // Not a secret: a program that prints it only has the hook recorded once too often.
         let marker = format!("value-{:016x}", super::call_seed(self.seed, u32::MAX));
-        let code = match printing {
-            Some(_) => tools::printing_last_expression(program, &marker, tool.state),
-            None => program.to_owned(),
-        };
+        let printed = printing.map(|_| marker.as_str());
+        let code = self.script.of(program, tool.state, printed);
         let left = self.wall_left()?;
         let policy = tools::sandbox_policy(tool, left);
         let SessionCall {

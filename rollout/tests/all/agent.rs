@@ -227,6 +227,26 @@ async fn a_policy_without_a_tool_interface_gets_tags_in_place_of_native_calls() 
 }
 
 #[tokio::test]
+async fn a_memory_that_shows_few_notes_shows_those_about_the_problem() {
+    let outcome = script(FENCED)
+        .with(|script| {
+            script.task.problem = "How many percent are 3 of 4?".into();
+            let memory = &mut script.harness.memory;
+            memory.kind = MemoryKind::Notes;
+            memory.shown = 1;
+            memory.entries = vec!["A percent is a hundredth.".into(), "Boats are slow.".into()];
+        })
+        .reply(reply("The answer is 75."))
+        .play()
+        .await;
+    let system = &outcome.requests[0].messages[0].content;
+    assert!(
+        system.contains("- A percent") && !system.contains("Boats"),
+        "{system}"
+    );
+}
+
+#[tokio::test]
 async fn the_opening_has_notes_skills_tools_and_examples_in_the_current_format() {
     for (format, call) in [
         (
@@ -248,6 +268,7 @@ async fn the_opening_has_notes_skills_tools_and_examples_in_the_current_format()
                 description: String::new(),
                 triggers: vec![trigger.into()],
                 body: format!("Skill {name}."),
+                python: String::new(),
             };
             harness
                 .skills

@@ -446,3 +446,87 @@ async fn vote_takes_the_answer_that_most_samples_give() {
         .await;
     assert!(outcome.trajectory.exit.is_infrastructure() && outcome.trajectory.answer.is_none());
 }
+
+fn plan() -> Hook {
+    Hook::Plan {
+        message: "Write a plan first.".into(),
+        next: "Now do it.".into(),
+    }
+}
+
+#[tokio::test]
+async fn a_plan_stays_in_the_conversation_and_takes_no_turn() {
+    let outcome = script(FENCED)
+        .hook(plan())
+        .with(|script| script.harness.middleware.protocol.max_turns = 2)
+        // What looks like a call in a plan is none.
+        .reply(reply("I run this:\n```python\nprint(1)\n```"))
+        .reply(code("print(7)"))
+        .run(printed("7"))
+        .reply(reply("The answer is 7."))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::Answered);
+    assert_eq!(outcome.events(), [fired("plan")]);
+    assert_eq!(outcome.programs, ["print(7)"]);
+    let said = outcome.said();
+    assert_eq!(said[0], "Write a plan first.");
+    assert!(said[1].starts_with("I run this:"));
+    assert_eq!(said[2], "Now do it.");
+    // The plan is the policy's own, and the first turn goes on from its ids.
+    assert!(outcome.trajectory.messages[3].train);
+    let first = &outcome.trajectory.model_calls[0];
+    let prior = [first.prompt_ids.clone(), first.output_ids.clone()].concat();
+    assert_eq!(outcome.requests[1].prior, Some(prior));
+    assert!(outcome.requests[0].tools.is_empty());
+}
+
+#[tokio::test]
+async fn a_plan_is_no_answer_whatever_becomes_of_it() {
+    let overflow = || rollout::PolicyError::ContextOverflow {
+        reason: "long".into(),
+    };
+    let said = "The answer is \\boxed{987654}.";
+    // The conversation ends before the first turn.
+    let outcome = script(FENCED)
+        .hook(plan())
+        .reply(reply(said))
+        .refuse(overflow())
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::ContextLimit);
+    assert!(outcome.trajectory.answer.is_none() && !outcome.trajectory.verdict.correct);
+    // One that was cut is nobody's to learn; one that says nothing isn't there.
+    for (plan_reply, is_kept) in [(cut(said), true), (reply(" "), false)] {
+        let outcome = script(FENCED)
+            .hook(plan())
+            .reply(plan_reply)
+            .reply(reply("The answer is 5."))
+            .play()
+            .await;
+        let trajectory = &outcome.trajectory;
+        assert_eq!(trajectory.answer.as_deref(), Some("5"));
+        let trained = trajectory.messages.iter().filter(|message| message.train);
+        assert_eq!(trained.count(), 1);
+        assert!(trajectory.model_calls[0].output_ids.is_empty());
+        assert_eq!(outcome.said().contains(&said), is_kept);
+    }
+}
+
+#[tokio::test]
+async fn a_rollout_that_begins_again_plans_again() {
+    let outcome = script(FENCED)
+        .hook(plan())
+        .hook(Hook::Retry {
+            exits: vec![RetryExit::NoAnswer],
+            max: 1,
+        })
+        .reply(reply("A plan."))
+        .reply(reply("Well."))
+        .reply(reply("A better plan."))
+        .reply(reply("The answer is 7."))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.answer.as_deref(), Some("7"));
+    assert_eq!(outcome.said()[1], "A better plan.");
+}

@@ -214,6 +214,7 @@ impl Script {
     pub(crate) fn hook(mut self, hook: Hook) -> Self {
         let hooks = &mut self.harness.middleware.hooks;
         match hook.point().name() {
+            "on_start" => hooks.on_start.push(hook),
             "pre_model_call" => hooks.pre_model_call.push(hook),
             "post_model_call" => hooks.post_model_call.push(hook),
             "pre_tool_call" => hooks.pre_tool_call.push(hook),

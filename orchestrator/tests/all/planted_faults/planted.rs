@@ -523,6 +523,7 @@ pub(super) fn bench() -> Harness {
         description: format!("Problems with {name}."),
         triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
         body: body.into(),
+        python: String::new(),
     };
     let percentages = skill(
         "percentages",

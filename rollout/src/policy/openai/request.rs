@@ -95,6 +95,8 @@ fn messages(messages: &[Message]) -> Vec<Value> {
                 });
                 continue;
             }
+            // Some servers refuse an empty message, and with it all that comes after.
+            Role::Assistant if message.content.trim().is_empty() => continue,
             Role::Assistant => "assistant",
             Role::Tool if message.is_native => {
                 outgoing.push(Outgoing::Result {
@@ -228,6 +230,19 @@ mod tests {
         ] {
             assert_eq!(body.get(absent), None);
         }
+    }
+
+    #[test]
+    fn a_reply_that_said_nothing_is_left_out() {
+        let body = written(vec![
+            Message::new(Role::User, "a"),
+            Message::new(Role::Assistant, " \n"),
+            Message::new(Role::User, "b"),
+        ]);
+        assert_eq!(
+            body["messages"],
+            json!([{"role": "user", "content": "a\n\nb"}])
+        );
     }
 
     #[test]
