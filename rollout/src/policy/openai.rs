@@ -9,6 +9,7 @@
 //! No more than [`OpenAiOptions::most_in_flight`] requests are open at once. The others wait, and
 //! cost a place in a queue rather than a connection.
 
+mod options;
 mod refusal;
 mod reply;
 mod request;
@@ -16,7 +17,6 @@ mod retry;
 mod sse;
 mod stream;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -30,83 +30,13 @@ use super::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, Polic
 use request::LimitField;
 use stream::{Assembly, StreamFault};
 
+pub use options::{ApiKey, OpenAiOptions};
+
 /// Longest reply that is read, in bytes: no chat completion comes near it.
 const LONGEST_REPLY: usize = 64 << 20;
 
 /// Time for a connection to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A credential. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ApiKey(String);
-
-impl ApiKey {
-    /// Wraps a key. Blanks around it, such as the line feed of a file, are no part of it.
-    pub fn new(key: impl Into<String>) -> Self {
-        ApiKey(key.into().trim().to_owned())
-    }
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiKey(…)")
-    }
-}
-
-/// Where the server is and how patient the client is.
-#[derive(Clone, Debug)]
-pub struct OpenAiOptions {
-    /// Address up to and including the version, such as `http://localhost:8000/v1`.
-    pub base_url: String,
-    /// The model's name there.
-    pub model: String,
-    /// Credential, where the server wants one.
-    pub api_key: Option<ApiKey>,
-    /// HTTP proxy; the surroundings' own settings are never read.
-    pub proxy: Option<String>,
-    /// Time for one request.
-    pub timeout: Duration,
-    /// Time in which a streamed reply must show a sign of life.
-    pub silence: Duration,
-    /// Whether replies are streamed: a server that hangs is noticed after [`Self::silence`].
-    pub is_streaming: bool,
-    /// Whether token ids and log-probabilities are asked for, as vLLM gives them
-    /// (`return_token_ids`). Servers that refuse unknown fields refuse this one.
-    pub wants_token_ids: bool,
-    /// JSON Schema that replies are held to (`response_format`). Servers without structured output
-    /// refuse the field, or pass over it.
-    pub response_schema: Option<Value>,
-    /// Most requests open at once.
-    pub most_in_flight: usize,
-    /// Requests made before giving up.
-    pub attempts: u32,
-    /// Pause before the second request; doubled before each further one.
-    pub first_wait: Duration,
-    /// Longest pause.
-    pub longest_wait: Duration,
-}
-
-impl OpenAiOptions {
-    /// The usual patience: five attempts, pauses from half a second to a minute, 256 requests at
-    /// once.
-    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
-        OpenAiOptions {
-            base_url: base_url.into(),
-            model: model.into(),
-            api_key: None,
-            proxy: None,
-            timeout: Duration::from_secs(600),
-            silence: Duration::from_secs(120),
-            is_streaming: false,
-            wants_token_ids: false,
-            response_schema: None,
-            most_in_flight: 256,
-            attempts: 5,
-            first_wait: Duration::from_millis(500),
-            longest_wait: Duration::from_secs(60),
-        }
-    }
-}
 
 /// A model behind an OpenAI-compatible server.
 #[derive(Debug)]
@@ -274,7 +204,7 @@ impl OpenAiPolicy {
     async fn send(&self, body: &Value, request: &CompletionRequest) -> Result<Completion, Failure> {
         let mut http = self.client.post(&self.url).json(body);
         if let Some(key) = &self.options.api_key {
-            http = http.bearer_auth(&key.0);
+            http = http.bearer_auth(key.reveal());
         }
         let response = http.send().await.map_err(|error| self.broken(error))?;
         let status = response.status();
@@ -283,7 +213,11 @@ impl OpenAiPolicy {
             .headers()
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
-            .is_some_and(|kind| kind.starts_with("text/event-stream"));
+            .is_some_and(|kind| {
+                kind.to_ascii_lowercase()
+                    .trim_start()
+                    .starts_with("text/event-stream")
+            });
         let reply = if is_stream && status.is_success() {
             self.streamed(response, wait).await?
         } else {
@@ -291,8 +225,7 @@ impl OpenAiPolicy {
             if !status.is_success() {
                 return Err(self.refused(status, &text, wait));
             }
-            let reply: Value = serde_json::from_str(&text)
-                .map_err(|error| self.unreadable(&format!("it isn't JSON: {error}")))?;
+            let reply = self.parsed(&text, wait)?;
             // Some servers notice their failure only after they have said 200.
             let has_error = reply.get("error").is_some_and(|error| !error.is_null());
             if has_error || reply["object"] == "error" {
@@ -315,20 +248,42 @@ impl OpenAiPolicy {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A reply that comes as events.
-    async fn streamed(
-        &self,
-        mut response: Response,
-        wait: Option<Duration>,
-    ) -> Result<Value, Failure> {
-        let fault = |fault| match fault {
+    /// A whole text as a reply: JSON, or the events of a stream under the type of something else.
+    fn parsed(&self, text: &str, wait: Option<Duration>) -> Result<Value, Failure> {
+        if !text.trim_start().starts_with("data:") {
+            return serde_json::from_str(text)
+                .map_err(|error| self.unreadable(&format!("it isn't JSON: {error}")));
+        }
+        let mut events = sse::Events::default();
+        let mut all = events.push(text.as_bytes());
+        all.extend(events.finish());
+        let mut assembly = Assembly::default();
+        let mut read = || {
+            all.iter().try_for_each(|data| assembly.push(data))?;
+            std::mem::take(&mut assembly).finish()
+        };
+        read().map_err(|fault| self.broken_stream(fault, wait))
+    }
+
+    /// What a fault of a stream means.
+    fn broken_stream(&self, fault: StreamFault, wait: Option<Duration>) -> Failure {
+        match fault {
             StreamFault::Error(text) => {
                 let event = serde_json::from_str(&text).unwrap_or_default();
                 self.refused(status_within(&event), &text, wait)
             }
             StreamFault::Unreadable(reason) => self.unreadable(&reason),
             StreamFault::Cut => self.unreadable("the stream ended before the reply did"),
-        };
+        }
+    }
+
+    /// A reply that comes as events.
+    async fn streamed(
+        &self,
+        mut response: Response,
+        wait: Option<Duration>,
+    ) -> Result<Value, Failure> {
+        let fault = |fault| self.broken_stream(fault, wait);
         let mut events = sse::Events::default();
         let mut assembly = Assembly::default();
         let mut length = 0;
@@ -418,7 +373,7 @@ impl OpenAiPolicy {
     fn shown(&self, text: &str) -> String {
         const MOST: usize = 300;
         let text = match &self.options.api_key {
-            Some(ApiKey(key)) if !key.is_empty() => text.replace(key.as_str(), "…"),
+            Some(key) if !key.reveal().is_empty() => text.replace(key.reveal(), "…"),
             _ => text.to_owned(),
         };
         let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -11,13 +11,14 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
     let mut from = 0;
     while let Some(offset) = text[from..].find(FENCE) {
         let start = from + offset;
-        let after = start + FENCE.len();
+        let fence = backquotes(&text[start..]);
+        let after = start + fence;
         let line_end = text[after..].find('\n').map(|length| after + length);
         let info = text[after..line_end.unwrap_or(text.len())].trim();
         let tool =
             tool_of_fence(info, tools).and_then(|(name, tool)| Some((name, tool.code_argument()?)));
         let body_start = line_end.map_or(text.len(), |end| end + 1);
-        let body = fences.body(body_start);
+        let body = fences.body(body_start, fence);
         let Some((name, argument)) = tool else {
             let word = info.split_whitespace().next().unwrap_or_default();
             if word != info && tool_of_fence(word, tools).is_some() {
@@ -52,11 +53,22 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
     Found::Nothing
 }
 
+/// How many backquotes a text begins with.
+fn backquotes(text: &str) -> usize {
+    text.bytes().take_while(|byte| *byte == b'`').count()
+}
+
 /// The fences that start a line.
 struct LineFences<'a> {
     text: &'a str,
-    /// Start of the line and end of the fence, in order.
-    places: Vec<(usize, usize)>,
+    places: Vec<LineFence>,
+}
+
+struct LineFence {
+    /// Start of the line.
+    line: usize,
+    end: usize,
+    length: usize,
 }
 
 impl<'a> LineFences<'a> {
@@ -65,8 +77,13 @@ impl<'a> LineFences<'a> {
         let mut position = 0;
         for line in text.split_inclusive('\n') {
             let indent = line.len() - line.trim_start().len();
-            if line[indent..].starts_with(FENCE) {
-                places.push((position, position + indent + FENCE.len()));
+            let length = backquotes(&line[indent..]);
+            if length >= FENCE.len() {
+                places.push(LineFence {
+                    line: position,
+                    end: position + indent + length,
+                    length,
+                });
             }
             position += line.len();
         }
@@ -74,20 +91,21 @@ impl<'a> LineFences<'a> {
     }
 
     /// The text from `start` up to the closing fence, and its length with the fence. The fence
-    /// starts a line, so that backquotes inside a line of the program are left alone; a fence at the
-    /// end of a line is taken where there is no other.
-    fn body(&self, start: usize) -> Option<(&'a str, usize)> {
+    /// starts a line, so that backquotes inside a line of the program are left alone, and is no
+    /// shorter than the opening one; a fence at the end of a line is taken where there is no other.
+    fn body(&self, start: usize, length: usize) -> Option<(&'a str, usize)> {
         let text = &self.text[start..];
-        let next = self.places.partition_point(|(line, _)| *line < start);
-        if let Some((line, end)) = self.places.get(next) {
-            return Some((&text[..line - start], end - start));
+        let next = self.places.partition_point(|fence| fence.line < start);
+        let mut after = self.places[next..].iter();
+        if let Some(fence) = after.find(|fence| fence.length >= length) {
+            return Some((&text[..fence.line - start], fence.end - start));
         }
         let mut position = 0;
         for line in text.split_inclusive('\n') {
-            let length = line.trim_end().len();
-            if line[..length].ends_with(FENCE) {
-                let fence = position + length - FENCE.len();
-                return Some((&text[..fence], fence + FENCE.len()));
+            let line_text = line.trim_end();
+            let before = line_text.trim_end_matches('`');
+            if line_text.len() - before.len() >= length {
+                return Some((&text[..position + before.len()], position + line_text.len()));
             }
             position += line.len();
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Call, Found, Leniency, Tools, call_json, example_arguments, heading, one_of, repair,
-    tool_schemas,
+    tool_schemas, wording,
 };
 
 /// An object that was read from a text.
@@ -49,6 +49,10 @@ pub(super) enum Object {
     Other {
         end: usize,
     },
+    /// A call in other words, which would take leniency.
+    Misworded {
+        reason: String,
+    },
     Broken {
         reason: String,
     },
@@ -75,6 +79,7 @@ pub(super) fn find(text: &str, tools: &Tools, leniency: Leniency) -> Found {
             }
             // Objects inside it are its own affair.
             Object::Other { end } => from = end,
+            Object::Misworded { reason } => return Found::Problem(reason),
             // Of `{{…}}` only the outer brace is a mistake; what follows may be copied from it.
             Object::Broken { reason } if resembles_call(&text[start..], tools) => {
                 return Found::Problem(reason);
@@ -97,7 +102,13 @@ pub(super) fn read(
     patience: &mut Patience,
 ) -> Object {
     let (read, end) = match strict(&text[start..]) {
-        Ok((value, length)) => (as_call(value, tools, leniency), start + length),
+        Ok((value, length)) => {
+            let (value, wrong) = settled(value, tools);
+            match wrong {
+                Some(reason) if !leniency.repair_json => return Object::Misworded { reason },
+                wrong => (as_call(value, tools, wrong.is_some()), start + length),
+            }
+        }
         Err((reason, reached)) => {
             patience.spend(reached);
             if !leniency.repair_json {
@@ -105,14 +116,8 @@ pub(super) fn read(
             }
             match repair::object(&text[start..]) {
                 Ok((value, length)) => {
-                    let call = as_call(value, tools, leniency);
-                    let call = call.map(|call| {
-                        call.map(|call| Parts {
-                            is_repaired: true,
-                            ..call
-                        })
-                    });
-                    (call, start + length)
+                    let (value, _) = settled(value, tools);
+                    (as_call(value, tools, true), start + length)
                 }
                 Err(reached) => {
                     patience.spend(reached);
@@ -155,30 +160,34 @@ fn offset_of(text: &str, error: &serde_json::Error) -> usize {
     before.map(str::len).sum::<usize>() + error.column()
 }
 
+/// A value in the words of a call, and what was wrong with its own.
+fn settled(value: Value, tools: &Tools) -> (Value, Option<String>) {
+    match value {
+        Value::Object(mut object) => {
+            let wrong = wording::settle(&mut object, tools);
+            (Value::Object(object), wrong)
+        }
+        other => (other, None),
+    }
+}
+
 /// A JSON value that was taken as a call.
 struct Parts {
     tool: String,
     arguments: Map<String, Value>,
-    /// Whether that took leniency.
     is_repaired: bool,
 }
 
 /// Takes a JSON value as a call; `None` where it isn't one.
-fn as_call(value: Value, tools: &Tools, leniency: Leniency) -> Result<Option<Parts>, String> {
+fn as_call(value: Value, tools: &Tools, is_repaired: bool) -> Result<Option<Parts>, String> {
     let Value::Object(mut object) = value else {
         return Ok(None);
     };
     let Some(name) = object.remove("name") else {
         return Ok(None);
     };
-    let mut is_repaired = false;
     let arguments = match object.remove("arguments") {
         Some(arguments) => arguments,
-        // Llama's word for it.
-        None if leniency.repair_json && object.contains_key("parameters") => {
-            is_repaired = true;
-            object.remove("parameters").unwrap_or_default()
-        }
         None if object.contains_key("parameters")
             || name.as_str().is_some_and(|name| tools.contains_key(name)) =>
         {
@@ -229,9 +238,10 @@ fn resembles_call(text: &str, tools: &Tools) -> bool {
     let is_mark = |c: char| c == '"' || c == '\'' || c == '\\' || c.is_whitespace();
     let first = first.trim_matches(is_mark);
     let names_tool = || tools.keys().any(|name| inner.contains(name.as_str()));
+    let has_arguments = || inner.contains("arguments") || inner.contains("parameters");
     tools.contains_key(first)
-        || matches!(first, "name" | "arguments")
-            && (inner.contains("arguments") || inner.contains("parameters") || names_tool())
+        || matches!(first, "name" | "arguments") && has_arguments()
+        || wording::is_known(first) && names_tool()
 }
 
 /// A fence that is opened directly before the object belongs to the call.

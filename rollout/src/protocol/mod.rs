@@ -10,6 +10,7 @@ mod json;
 mod native;
 mod reasoning;
 mod repair;
+mod wording;
 mod xml;
 
 use std::collections::BTreeMap;

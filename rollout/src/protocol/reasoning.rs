@@ -1,8 +1,10 @@
 //! Reasoning that stands in a reply: kept apart from what the reply says, and never read as a call.
 //!
 //! Models mark it with tags. A template may open it in the prompt, and then the reply has only the
-//! closing tag. A tag inside a string of a program or of a JSON call is text of that program.
+//! closing tag. Reasoning inside reasoning ends with the outer one, where that ends at all. A tag
+//! inside a string of a program or of a JSON call is text of that program.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Opening and closing tag of each way to mark reasoning.
@@ -37,6 +39,7 @@ impl Reasoning {
             is_open: false,
         };
         let mut quotes = Quotes::default();
+        let mut nested = None;
         let mut from = 0;
         while let Some(tag) = next_tag(reply, from) {
             quotes.advance(reply, tag.start);
@@ -52,9 +55,14 @@ impl Reasoning {
                 from = tag.end;
             } else {
                 let closing = TAGS[tag.kind].1;
-                match reply[tag.end..].find(closing) {
-                    Some(offset) => {
-                        from = tag.end + offset + closing.len();
+                let nested = nested.get_or_insert_with(|| pairs(reply));
+                let outer = nested
+                    .get(&tag.start)
+                    .filter(|start| !is_quoted(reply, **start, closing.len()));
+                let first = || Some(tag.end + reply[tag.end..].find(closing)?);
+                match outer.copied().or_else(first) {
+                    Some(start) => {
+                        from = start + closing.len();
                         found.push(tag.start..from, (tag_length, closing.len()));
                     }
                     None => {
@@ -96,6 +104,34 @@ impl Reasoning {
         let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
         parts.join("\n\n")
     }
+}
+
+/// Where the closing tag of each opening one starts, if tags pair as brackets do.
+fn pairs(reply: &str) -> HashMap<usize, usize> {
+    let mut open: [Vec<usize>; TAGS.len()] = Default::default();
+    let mut pairs = HashMap::new();
+    let mut from = 0;
+    while let Some(tag) = next_tag(reply, from) {
+        from = tag.end;
+        if tag.is_opening {
+            open[tag.kind].push(tag.start);
+        } else if let Some(start) = open[tag.kind].pop() {
+            pairs.insert(start, tag.start);
+        }
+    }
+    pairs
+}
+
+/// Whether a tag of this length probably stands in a string: it is quoted, or a quote is open in its
+/// line. Only a little before it is looked at, since a reply may have many tags in one line.
+fn is_quoted(reply: &str, start: usize, length: usize) -> bool {
+    const NEAR: usize = 256;
+    let is_quote = |c: char| matches!(c, '"' | '\'' | '`');
+    let before = &reply[reply.floor_char_boundary(start.saturating_sub(NEAR))..start];
+    let line = before.rsplit('\n').next().unwrap_or(before);
+    line.ends_with(is_quote)
+        || reply[start + length..].starts_with(is_quote)
+        || line.matches('"').count() % 2 == 1
 }
 
 /// The next tag at or after `from`.

@@ -200,6 +200,92 @@ fn repair_mends_without_losing_anything() {
 }
 
 #[test]
+fn calls_in_the_words_of_other_interfaces_are_repaired_or_told() {
+    for reply in [
+        r#"{"name": "python", "parameters": {"code": "1"}}"#,
+        r#"{"name": "python", "args": {"code": "1"}}"#,
+        r#"{"name": "python", "input": {"code": "1"}}"#,
+        r#"{"tool": "python", "arguments": {"code": "1"}}"#,
+        r#"{"tool_name": "python", "tool_input": {"code": "1"}}"#,
+        r#"{"action": "python", "action_input": {"code": "1"}}"#,
+        r#"{"function": "python", "arguments": "{\"code\": \"1\"}"}"#,
+        r#"{"recipient_name": "python", "parameters": {"code": "1"}}"#,
+        r#"{"type": "function", "function": {"name": "python", "arguments": "{\"code\": \"1\"}"}}"#,
+        r#"{"function": {"name": "python", "parameters": {"code": "1"}}}"#,
+        r#"{"tool_calls": [{"name": "python", "arguments": {"code": "1"}}]}"#,
+        r#"{"tool_calls": [{"id": "c", "type": "function", "function": {"name": "python", "arguments": {"code": "1"}}}]}"#,
+        r#"{"name": "python", "code": "1"}"#,
+        r#"{"tool": "python", "code": "1"}"#,
+    ] {
+        for (format, reply) in [
+            (Json, format!("Now: {reply}")),
+            (Xml, format!("<tool_call>{reply}</tool_call>")),
+        ] {
+            assert_eq!(program(&reply, format, REPAIR), is("1", ""), "{reply}");
+            assert!(read(&reply, format, REPAIR).call.expect("call").is_repaired);
+            let strict = read(&reply, format, STRICT);
+            assert!(
+                strict.call.is_none() && strict.problem.is_some(),
+                "{reply}: {strict:?}"
+            );
+        }
+    }
+    // Broken besides.
+    let broken = r#"{"tool": "python", "args": {"code": "print("a")"}}"#;
+    assert_eq!(program(broken, Json, REPAIR), is("print(\"a\")", ""));
+    assert!(read(broken, Json, STRICT).problem.is_some());
+    // What names no tool is about something else.
+    for other in [
+        r#"{"name": "Ann", "input": {"x": 1}}"#,
+        r#"{"function": {"name": "f", "degree": 2}}"#,
+        r#"{"tool": "hammer", "args": {}}"#,
+        r#"{"action": "python or not", "x": 1}"#,
+        r#"{"input": {"name": "python"}}"#,
+    ] {
+        for leniency in [STRICT, REPAIR] {
+            let parsed = read(other, Json, leniency);
+            assert_eq!((parsed.call, parsed.problem), (None, None), "{other}");
+        }
+    }
+}
+
+#[test]
+fn reasoning_inside_reasoning_ends_with_the_outer_one() {
+    let draft = "```python\ndraft\n```";
+    let end = "\n```python\n2\n```";
+    for reasoning in [
+        format!("<think>a<think>b</think>\n{draft}\n</think>"),
+        format!("<think>a<think>b<think>c</think></think>{draft}</think>"),
+        // Opened twice and closed once.
+        format!("<think>\n<think>{draft}</think>"),
+        "<think>I print '<think>'.</think>".to_owned(),
+    ] {
+        let reply = format!("{reasoning}{end}");
+        assert_eq!(program(&reply, Fenced, STRICT), is("2", ""), "{reply}");
+    }
+    // Only spoken of: what would close it stands in a string of the program.
+    let code = "print('</think>')";
+    let reply = format!("<think>I print <think> in it.</think>\n```python\n{code}\n```");
+    assert_eq!(program(&reply, Fenced, STRICT), is(code, ""));
+}
+
+#[test]
+fn a_longer_fence_holds_shorter_ones() {
+    let inner = "s = \"\"\"\n```text\nx\n```\n\"\"\"\nprint(s)";
+    let reply = format!("````python\n{inner}\n````\nDone.");
+    assert_eq!(program(&reply, Fenced, STRICT), is(inner, "\nDone."));
+    assert_eq!(
+        program("````python\nprint(1)````", Fenced, STRICT),
+        is("print(1)", "")
+    );
+    // A longer fence closes a shorter one.
+    assert_eq!(
+        program("```python\nprint(1)\n````\n", Fenced, STRICT),
+        is("print(1)", "\n")
+    );
+}
+
+#[test]
 fn the_closing_tag_counts_only_outside_strings() {
     let reply = "Now.\n<tool_call>\n{\"name\":\"python\",\"arguments\":{\"code\":\"print('</tool_call>')\"}}\n</tool_call> x";
     assert_eq!(

@@ -62,7 +62,7 @@ fn read(
             })
         }
         json::Object::Other { .. } => Err("the object has no `name` or no `arguments`".into()),
-        json::Object::Broken { reason } => Err(reason),
+        json::Object::Misworded { reason } | json::Object::Broken { reason } => Err(reason),
     }
 }
 

@@ -18,11 +18,14 @@ const MOST_TOKENS: u64 = u32::MAX as u64;
 pub(super) fn completion(reply: &Value, request: &CompletionRequest) -> Result<Completion, String> {
     let choice = first_choice(reply)?;
     let reason = choice["finish_reason"].as_str().unwrap_or_default();
-    if reason == "error" || choice.get("error").is_some_and(|error| !error.is_null()) {
-        return Err(format!(
-            "the choice failed: {}",
-            error_message(&choice["error"].to_string())
-        ));
+    let end = End::of(reason);
+    let error = choice.get("error").filter(|error| !error.is_null());
+    if end == End::Failed || error.is_some() {
+        let said = error.map_or_else(
+            || format!("it ended with {reason}"),
+            |error| error_message(&error.to_string()),
+        );
+        return Err(format!("the choice failed: {said}"));
     }
     let message = choice.get("message").filter(|message| message.is_object());
     let message = message.ok_or("the choice has no message")?;
@@ -30,18 +33,18 @@ pub(super) fn completion(reply: &Value, request: &CompletionRequest) -> Result<C
     parts.read(message.get("content").unwrap_or(&Value::Null))?;
     for name in ["reasoning_content", "reasoning"] {
         if parts.reasoning.is_empty() {
-            parts.reasoning = message[name].as_str().unwrap_or_default().to_owned();
+            parts.reasoning = said(&message[name]);
         }
     }
     if parts.text.is_empty() {
         // Why a hosted model won't answer: no answer, but the model's own words.
-        parts.text = message["refusal"].as_str().unwrap_or_default().to_owned();
+        parts.text = said(&message["refusal"]);
     }
     let Parts { text, reasoning } = parts;
-    let finish = match reason {
-        "length" | "max_tokens" | "MAX_TOKENS" | "model_length" => Finish::Length,
-        "content_filter" | "SAFETY" => Finish::Filtered,
-        "tool_calls" | "function_call" => Finish::ToolCalls,
+    let finish = match (end, reason) {
+        (End::Cut, _) => Finish::Length,
+        (End::Filtered, _) => Finish::Filtered,
+        (_, "tool_calls" | "function_call") => Finish::ToolCalls,
         // vLLM says which of the stop texts it was.
         _ if choice["stop_reason"].is_string() => Finish::StopString,
         _ => Finish::Stop,
@@ -61,6 +64,58 @@ pub(super) fn completion(reply: &Value, request: &CompletionRequest) -> Result<C
     })
 }
 
+/// What a server's word for the end of a reply means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A limit cut it.
+    Cut,
+    /// A filter cut it.
+    Filtered,
+    /// The server broke it off.
+    Failed,
+    /// It ended; so do replies with words that nobody knows.
+    Ended,
+}
+
+impl End {
+    /// Servers vary the words, their case and what stands around them.
+    fn of(word: &str) -> Self {
+        const CUT: [&str; 8] = [
+            "length",
+            "max_tokens",
+            "max_output_tokens",
+            "max_new_tokens",
+            "token_limit",
+            "error_limit",
+            "context_window",
+            "truncat",
+        ];
+        const FILTERED: [&str; 9] = [
+            "filter",
+            "safety",
+            "guardrail",
+            "recitation",
+            "prohibited",
+            "blocklist",
+            "spii",
+            "sensitive",
+            "toxic",
+        ];
+        const FAILED: [&str; 3] = ["error", "insufficient_system_resource", "timeout"];
+        let word = word.to_ascii_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| word.contains(part));
+        if has(&CUT) {
+            End::Cut
+        } else if has(&FILTERED) {
+            End::Filtered
+        } else if has(&FAILED) {
+            End::Failed
+        } else {
+            End::Ended
+        }
+    }
+}
+
 /// The choice with index 0: servers may send them in any order.
 fn first_choice(reply: &Value) -> Result<&Value, String> {
     let choices = reply["choices"]
@@ -73,16 +128,16 @@ fn first_choice(reply: &Value) -> Result<&Value, String> {
         .ok_or_else(|| "it has no choice".to_owned())
 }
 
-/// What a message says.
+/// What a message, or a piece of one, says.
 #[derive(Default)]
-struct Parts {
-    text: String,
-    reasoning: String,
+pub(super) struct Parts {
+    pub(super) text: String,
+    pub(super) reasoning: String,
 }
 
 impl Parts {
-    /// Content is text, null, or a list of typed parts, some of which are reasoning.
-    fn read(&mut self, content: &Value) -> Result<(), String> {
+    /// Content is text, null, or a list of texts and typed parts, some of which are reasoning.
+    pub(super) fn read(&mut self, content: &Value) -> Result<(), String> {
         match content {
             Value::Null => {}
             Value::String(text) => self.text.push_str(text),
@@ -104,8 +159,28 @@ impl Parts {
     }
 }
 
-/// The text of a typed part, which may hold parts itself.
+/// A text, or the texts of parts, whatever their type.
+pub(super) fn said(value: &Value) -> String {
+    match value {
+        Value::Array(parts) => parts.iter().map(text_of).collect(),
+        value => value.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Calls, however many: some servers leave the list out around one.
+pub(super) fn listed(calls: &Value) -> &[Value] {
+    match calls {
+        Value::Array(calls) => calls,
+        Value::Object(_) => std::slice::from_ref(calls),
+        _ => &[],
+    }
+}
+
+/// The text of a part, which may hold parts itself.
 fn text_of(part: &Value) -> String {
+    if let Some(text) = part.as_str() {
+        return text.to_owned();
+    }
     ["text", "thinking", "reasoning"]
         .iter()
         .map(|name| match &part[*name] {
@@ -161,14 +236,12 @@ fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str
 
 /// The calls as they were sent: what their arguments are worth is the loop's to say.
 fn tool_calls(message: &Value) -> Vec<NativeCall> {
-    let calls = message["tool_calls"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let functions = calls.iter().map(|call| match call.get("function") {
-        Some(function) if function.is_object() => function,
-        _ => call,
-    });
+    let functions = listed(&message["tool_calls"])
+        .iter()
+        .map(|call| match call.get("function") {
+            Some(function) if function.is_object() => function,
+            _ => call,
+        });
     // The interface's older form has one call.
     let old = message.get("function_call").filter(|call| call.is_object());
     let read = |function: &Value| NativeCall {

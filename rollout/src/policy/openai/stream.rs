@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::reply::{Parts, listed, said};
+
 /// More calls than any reply has: looking for the call of a part takes time for each.
 const MOST_CALLS: usize = 1024;
 
@@ -80,16 +82,23 @@ impl Assembly {
             return Err(StreamFault::Error(data.to_owned()));
         }
         // Some servers send the last part as a whole message.
-        let delta = choice.get("delta").or_else(|| choice.get("message"));
-        let delta = delta.unwrap_or(&Value::Null);
-        push_text(&mut self.content, &delta["content"]);
+        let delta = match &choice["delta"] {
+            Value::Null => &choice["message"],
+            delta => delta,
+        };
+        let mut parts = Parts::default();
+        parts
+            .read(&delta["content"])
+            .map_err(StreamFault::Unreadable)?;
+        self.content.push_str(&parts.text);
+        self.reasoning.push_str(&parts.reasoning);
         let reasoning = match &delta["reasoning_content"] {
             Value::Null => &delta["reasoning"],
             text => text,
         };
-        push_text(&mut self.reasoning, reasoning);
-        push_text(&mut self.refusal, &delta["refusal"]);
-        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+        self.reasoning.push_str(&said(reasoning));
+        self.refusal.push_str(&said(&delta["refusal"]));
+        for call in listed(&delta["tool_calls"]) {
             self.call(call)?;
         }
         if delta["function_call"].is_object() {
@@ -187,19 +196,6 @@ impl Assembly {
         reply.insert("usage".into(), self.usage);
         reply.insert("prompt_token_ids".into(), self.prompt_token_ids);
         Ok(Value::Object(reply))
-    }
-}
-
-/// Adds text, or the text of typed parts.
-fn push_text(text: &mut String, more: &Value) {
-    match more {
-        Value::String(more) => text.push_str(more),
-        Value::Array(parts) => {
-            for part in parts {
-                text.push_str(part["text"].as_str().unwrap_or_default());
-            }
-        }
-        _ => {}
     }
 }
 
