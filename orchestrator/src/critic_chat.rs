@@ -55,18 +55,10 @@ impl ServedChat {
 
     async fn complete(&self, request: ChatRequest) -> Result<Completion, PolicyError> {
         let request = CompletionRequest {
-            messages: request.messages,
-            tools: Vec::new(),
-            max_tokens: self.config.max_tokens,
             context_tokens: self.config.context_tokens,
             temperature: self.config.temperature,
-            top_p: 1.0,
-            top_k: 0,
-            stop: Vec::new(),
             seed: request.seed,
-            prior: None,
-            deadline: None,
-            grammar: None,
+            ..CompletionRequest::new(request.messages, self.config.max_tokens)
         };
         if self.takes_schema.load(Ordering::Relaxed) {
             match self.held.complete(request.clone()).await {

@@ -94,6 +94,27 @@ pub struct CompletionRequest {
     pub deadline: Option<Instant>,
 }
 
+impl CompletionRequest {
+    /// Asks for a greedy reply of at most `max_tokens` and for nothing else: no tools, no limit of the
+    /// context but the policy's own, seed 0.
+    pub fn new(messages: Vec<Message>, max_tokens: u32) -> Self {
+        CompletionRequest {
+            messages,
+            tools: Vec::new(),
+            max_tokens,
+            context_tokens: u32::MAX,
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            stop: Vec::new(),
+            seed: 0,
+            prior: None,
+            grammar: None,
+            deadline: None,
+        }
+    }
+}
+
 /// Why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -133,20 +133,7 @@ async fn tool_calls() {
 }
 
 fn request() -> CompletionRequest {
-    CompletionRequest {
-        messages: vec![Message::new(Role::User, "hello")],
-        tools: Vec::new(),
-        max_tokens: 100_000,
-        context_tokens: 200_000,
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        stop: Vec::new(),
-        seed: 3,
-        prior: None,
-        grammar: None,
-        deadline: None,
-    }
+    CompletionRequest::new(vec![Message::new(Role::User, "hello")], 100_000)
 }
 
 async fn ask(replies: Vec<Reply>) -> (Result<Completion, PolicyError>, usize) {

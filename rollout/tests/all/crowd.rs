@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::CallFormat;
-use rollout::{
-    Agent, ExitReason, OpenAiOptions, OpenAiPolicy, RolloutBudget, Split, Task, TaskId, ToolRunner,
-    VerifierKind, rollout, verifier,
-};
+use rollout::{ExitReason, OpenAiOptions, OpenAiPolicy, Split, rollout};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::server::request;
-use crate::world::{ScriptedTool, printed};
+use crate::world::{ScriptedTool, agent, asking, naive, printed};
 
 const ROLLOUTS: usize = 1000;
 /// Requests that the client may have open.
@@ -94,31 +91,18 @@ async fn a_thousand_rollouts_wait_for_each_other_and_not_for_memory() {
         most_in_flight: IN_FLIGHT,
         ..OpenAiOptions::new(url, "m")
     });
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
-    let agent = Agent {
-        harness: Arc::new(harness),
-        policy: Arc::new(policy.expect("client")),
-        sandbox: Arc::new(ScriptedTool::playing(vec![printed("7\n"); ROLLOUTS]))
-            as Arc<dyn ToolRunner>,
-        verifier: verifier::build(&VerifierKind::Integer, None),
-        budget: RolloutBudget {
-            max_tokens: 100_000,
-            wall: Duration::from_secs(120),
-        },
-        sandbox_level: "test".into(),
-    };
+    let agent = agent(
+        naive(CallFormat::Fenced),
+        Arc::new(policy.expect("client")),
+        Arc::new(ScriptedTool::playing(vec![printed("7\n"); ROLLOUTS])),
+    );
     let before = resident_mib();
     let started = Instant::now();
     let mut running = JoinSet::new();
     for number in 0..ROLLOUTS {
         let agent = agent.clone();
         running.spawn(async move {
-            let task = Task {
-                id: TaskId::new(number.to_string()),
-                problem: format!("How many are {number}?"),
-                answer: "7".into(),
-            };
+            let task = asking(&format!("How many are {number}?"), "7");
             rollout(&agent, &task, Split::Evolve, number as u64).await
         });
     }

@@ -5,17 +5,15 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use harness::{CallFormat, Example, ExampleStep, Harness, ToolName};
+use harness::{CallFormat, Harness};
 use rollout::{
-    Agent, Completion, CompletionRequest, ExitReason, Finish, Message, OpenAiOptions, OpenAiPolicy,
-    Policy, PolicyError, Role, RolloutBudget, Split, Task, TaskId, ToolRunner, Trajectory,
-    VerifierKind, rollout, verifier,
+    Completion, CompletionRequest, ExitReason, Finish, Message, OpenAiOptions, OpenAiPolicy,
+    Policy, PolicyError, Role, Split, ToolRunner, Trajectory, rollout,
 };
 use tokio::task::JoinSet;
 
-use crate::world::{ScriptedTool, printed};
+use crate::world::{ScriptedTool, agent, asking, example, naive, printed};
 
 /// A running server, ended when it goes out of scope.
 struct Server {
@@ -76,18 +74,9 @@ fn policy(server: &Server, is_streaming: bool) -> OpenAiPolicy {
 
 fn request(text: &str) -> CompletionRequest {
     CompletionRequest {
-        messages: vec![Message::new(Role::User, text)],
-        tools: Vec::new(),
-        max_tokens: 24,
         context_tokens: 1024,
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        stop: Vec::new(),
         seed: 3,
-        prior: None,
-        grammar: None,
-        deadline: None,
+        ..CompletionRequest::new(vec![Message::new(Role::User, text)], 24)
     }
 }
 
@@ -151,52 +140,35 @@ async fn a_real_server_answers_in_one_piece_and_in_many() {
 
 /// A harness that has shown the tool a few times: the model is small.
 fn taught(format: CallFormat) -> Harness {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.middleware.protocol.call_format = format;
+    let mut harness = naive(format);
     harness.middleware.protocol.max_tokens_per_turn = 64;
     harness.middleware.context.max_tokens = 1024;
     harness.middleware.sampling.temperature = 0.0;
-    let sums = [(12, 30), (7, 8), (40, 2), (100, 5)];
-    let example = |(index, (a, b)): (usize, &(u32, u32))| Example {
-        title: format!("sum-{index}"),
-        problem: format!("A basket holds {a} apples. {b} more are put in. How many are there?"),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("name"),
-            arguments: [("code".to_owned(), format!("print({a} + {b})"))].into(),
-            result: (a + b).to_string(),
-        }],
-        answer: format!("The answer is \\boxed{{{}}}.", a + b),
+    let sums = [(12, 30), (7, 8), (40, 3), (100, 5)];
+    let solved = |(a, b): (u32, u32)| {
+        let sum = format!("{a} + {b}");
+        example(&basket(a, b), &sum, &(a + b).to_string())
     };
-    harness.prompts.examples = sums.iter().enumerate().map(example).collect();
+    harness.prompts.examples = sums.map(solved).into();
     harness
 }
 
-async fn roll(server: &Server, format: CallFormat, count: usize) -> Vec<(Trajectory, usize)> {
+fn basket(a: u32, b: u32) -> String {
+    format!("A basket holds {a} apples. {b} more are put in. How many are there?")
+}
+
+async fn roll(server: &Server, format: CallFormat, count: u32) -> Vec<(Trajectory, usize)> {
     let mut running = JoinSet::new();
     for number in 0..count {
         let tool = Arc::new(ScriptedTool::playing(vec![printed("42\n"); 8]));
-        let agent = Agent {
-            harness: Arc::new(taught(format)),
-            policy: Arc::new(policy(server, number % 2 == 1)),
-            sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: verifier::build(&VerifierKind::Integer, None),
-            budget: RolloutBudget {
-                max_tokens: 1000,
-                wall: Duration::from_secs(300),
-            },
-            sandbox_level: "test".into(),
-        };
-        let task = Task {
-            id: TaskId::new(number.to_string()),
-            problem: format!(
-                "A basket holds {} apples. 20 more are put in. How many are there?",
-                20 + number
-            ),
-            answer: "42".into(),
-        };
+        let agent = agent(
+            taught(format),
+            Arc::new(policy(server, number % 2 == 1)),
+            Arc::clone(&tool) as Arc<dyn ToolRunner>,
+        );
+        let task = asking(&basket(20 + number, 20), "42");
         running.spawn(async move {
-            let trajectory = rollout(&agent, &task, Split::Evolve, number as u64).await;
+            let trajectory = rollout(&agent, &task, Split::Evolve, number.into()).await;
             let programs = tool.programs.lock().expect("lock").len();
             (trajectory, programs)
         });

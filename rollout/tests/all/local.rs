@@ -2,22 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use candle_core::{DType, Device};
-use harness::{CallFormat, Example, ExampleStep, ToolName};
+use harness::CallFormat;
 use model::decode::{Engine, EngineOptions};
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
 use model::weights::Checkpoint;
 use rollout::{
-    Agent, BoxFuture, CompletionRequest, LocalPolicy, LocalPolicyOptions, Message, Policy,
-    PolicyError, PolicyId, Renderer, Role, RolloutBudget, Split, Task, TaskId, ToolFault,
-    ToolRunner, VerifierKind, verifier,
+    BoxFuture, CompletionRequest, LocalPolicy, LocalPolicyOptions, Message, Policy, PolicyError,
+    PolicyId, Renderer, Role, Split, ToolFault, ToolRunner,
 };
 use sandbox::{Execution, SandboxPolicy};
 
-use crate::world::printed;
+use crate::world::{agent, asking, example, naive, printed};
 
 /// Python's stand-in: answers every program with the same number.
 struct Always(&'static str);
@@ -64,18 +62,9 @@ fn load() -> Option<(Arc<LocalPolicy>, Arc<Tokenizer>, Renderer)> {
 
 fn request(messages: Vec<Message>) -> CompletionRequest {
     CompletionRequest {
-        messages,
-        tools: Vec::new(),
-        max_tokens: 12,
         context_tokens: 1024,
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        stop: Vec::new(),
         seed: 1,
-        prior: None,
-        grammar: None,
-        deadline: None,
+        ..CompletionRequest::new(messages, 12)
     }
 }
 
@@ -107,8 +96,7 @@ async fn a_real_model_acts_and_its_own_ids_are_continued() {
     let error = policy.complete(too_long).await.expect_err("too long");
     assert!(matches!(error, PolicyError::ContextOverflow { .. }));
 
-    let mut harness = harness::naive().expect("harness");
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
+    let mut harness = naive(CallFormat::Fenced);
     harness.middleware.protocol.max_turns = 2;
     harness.middleware.sampling.temperature = 0.0;
     harness.prompts.examples = [
@@ -123,34 +111,11 @@ async fn a_real_model_acts_and_its_own_ids_are_continued() {
             "90",
         ),
     ]
-    .map(|(problem, sum, result)| Example {
-        title: "sum".into(),
-        problem: problem.into(),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("name"),
-            arguments: [("code".to_owned(), format!("print({sum})"))].into(),
-            result: result.into(),
-        }],
-        answer: format!("The answer is \\boxed{{{result}}}."),
-    })
+    .map(|(problem, sum, result)| example(problem, sum, result))
     .into();
-    let agent = Agent {
-        harness: Arc::new(harness),
-        policy: policy.clone(),
-        sandbox: Arc::new(Always("57\n")),
-        verifier: verifier::build(&VerifierKind::Integer, None),
-        budget: RolloutBudget {
-            max_tokens: 400,
-            wall: Duration::from_secs(300),
-        },
-        sandbox_level: "none".into(),
-    };
-    let task = Task {
-        id: TaskId::new("t"),
-        problem: "Ann has 23 red beads and 34 blue beads. How many beads has she?".into(),
-        answer: "57".into(),
-    };
+    let agent = agent(harness, policy.clone(), Arc::new(Always("57\n")));
+    let problem = "Ann has 23 red beads and 34 blue beads. How many beads has she?";
+    let task = asking(problem, "57");
     let trajectory = rollout::rollout(&agent, &task, Split::Evolve, 3).await;
     let again = rollout::rollout(&agent, &task, Split::Evolve, 3).await;
     println!("{:?} {:?}", trajectory.exit, trajectory.messages.last());

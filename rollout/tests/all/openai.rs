@@ -6,14 +6,14 @@ use std::time::Duration;
 use harness::CallFormat;
 use rollout::{
     Agent, ApiKey, Completion, CompletionRequest, Event, ExitReason, Finish, Message,
-    OpenAiOptions, OpenAiPolicy, Policy, PolicyError, Role, RolloutBudget, Split, Task, TaskId,
-    ToolRunner, ToolSchema, Trajectory, VerifierKind, rollout, verifier,
+    OpenAiOptions, OpenAiPolicy, Policy, PolicyError, Role, RolloutBudget, Split, ToolRunner,
+    ToolSchema, Trajectory, rollout,
 };
 use serde_json::{Value, json};
 
 use crate::server::{Reply, ok, serve, status};
 use crate::shapes::{self, ANSWER, Expected};
-use crate::world::{ScriptedTool, printed};
+use crate::world::{ScriptedTool, agent, asking, naive, printed};
 
 const HELLO: &str = r#"{"choices": [{"message": {"content": "hi"}, "finish_reason": "eos"}]}"#;
 
@@ -31,18 +31,9 @@ fn options(base_url: &str) -> OpenAiOptions {
 
 fn request() -> CompletionRequest {
     CompletionRequest {
-        messages: vec![Message::new(Role::User, "hello")],
-        tools: Vec::new(),
-        max_tokens: 40,
-        context_tokens: 99,
         temperature: 0.5,
-        top_p: 1.0,
-        top_k: 0,
-        stop: Vec::new(),
         seed: 3,
-        prior: None,
-        grammar: None,
-        deadline: None,
+        ..CompletionRequest::new(vec![Message::new(Role::User, "hello")], 40)
     }
 }
 
@@ -139,25 +130,13 @@ async fn play(format: CallFormat, replies: Vec<Reply>) -> (Trajectory, Vec<Strin
         attempts: 1,
         ..options(&url)
     };
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.middleware.protocol.call_format = format;
     let tool = Arc::new(ScriptedTool::playing(vec![printed("7\n")]));
-    let agent = Agent {
-        harness: Arc::new(harness),
-        policy: Arc::new(OpenAiPolicy::new(options).expect("client")),
-        sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-        verifier: verifier::build(&VerifierKind::Integer, None),
-        budget: RolloutBudget {
-            max_tokens: 100_000,
-            wall: Duration::from_secs(20),
-        },
-        sandbox_level: "test".into(),
-    };
-    let task = Task {
-        id: TaskId::new("t"),
-        problem: "How many?".into(),
-        answer: "7".into(),
-    };
+    let agent = agent(
+        naive(format),
+        Arc::new(OpenAiPolicy::new(options).expect("client")),
+        Arc::clone(&tool) as Arc<dyn ToolRunner>,
+    );
+    let task = asking("How many?", "7");
     let trajectory = rollout(&agent, &task, Split::Evolve, 1).await;
     let asked = asked.lock().expect("lock");
     let body = |request: &String| {
@@ -447,21 +426,17 @@ async fn a_rollout_whose_time_a_failing_server_took_is_no_wrong_answer() {
             ..options(&url)
         };
         let agent = Agent {
-            harness: Arc::new(harness::naive().expect("the shipped harness")),
-            policy: Arc::new(OpenAiPolicy::new(options).expect("client")),
-            sandbox: Arc::new(ScriptedTool::default()),
-            verifier: verifier::build(&VerifierKind::Integer, None),
             budget: RolloutBudget {
                 max_tokens: 1000,
                 wall: Duration::from_millis(400),
             },
-            sandbox_level: "test".into(),
+            ..agent(
+                naive(CallFormat::Json),
+                Arc::new(OpenAiPolicy::new(options).expect("client")),
+                Arc::new(ScriptedTool::default()),
+            )
         };
-        let task = Task {
-            id: TaskId::new("t"),
-            problem: "How many?".into(),
-            answer: "7".into(),
-        };
+        let task = asking("How many?", "7");
         rollout(&agent, &task, Split::Evolve, 1).await.exit
     };
     let exit = play(vec![status(503, "{}"); 50]).await;

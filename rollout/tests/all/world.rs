@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::{CallFormat, Harness, Hook};
+use harness::{CallFormat, Example, ExampleStep, Harness, Hook, ToolName};
 use rollout::{
     Agent, BoxFuture, Completion, CompletionRequest, Event, Finish, Policy, PolicyError, PolicyId,
     Recheck, RolloutBudget, Split, Task, TaskId, ToolFault, ToolRunner, ToolSession, Trajectory,
@@ -15,10 +15,56 @@ use sandbox::{Execution, Exit, SandboxPolicy, SessionCall};
 pub(crate) const GOLD: &str = "987654";
 
 pub(crate) fn task() -> Task {
+    asking("How many?", GOLD)
+}
+
+/// A task of a problem, which its id is made of.
+pub(crate) fn asking(problem: &str, answer: &str) -> Task {
     Task {
-        id: TaskId::new("t"),
-        problem: "How many?".into(),
-        answer: GOLD.into(),
+        id: TaskId::new(problem),
+        problem: problem.into(),
+        answer: answer.into(),
+    }
+}
+
+/// The shipped harness with another call format.
+pub(crate) fn naive(format: CallFormat) -> Harness {
+    let mut harness = harness::naive().expect("the shipped harness");
+    harness.middleware.protocol.call_format = format;
+    harness
+}
+
+/// What rolls out under these, judges whole numbers, and has time and tokens enough.
+pub(crate) fn agent(
+    harness: Harness,
+    policy: Arc<dyn Policy>,
+    sandbox: Arc<dyn ToolRunner>,
+) -> Agent {
+    Agent {
+        harness: Arc::new(harness),
+        policy,
+        sandbox,
+        verifier: verifier::build(&VerifierKind::Integer, None),
+        budget: RolloutBudget {
+            max_tokens: 100_000,
+            wall: Duration::from_secs(300),
+        },
+        sandbox_level: "test".into(),
+    }
+}
+
+/// A solved problem whose program prints a sum, or whatever else `sum` is.
+pub(crate) fn example(problem: &str, sum: &str, result: &str) -> Example {
+    Example {
+        title: format!("sum-{result}"),
+        problem: problem.into(),
+        steps: vec![ExampleStep {
+            say: String::new(),
+            tool: ToolName::new("python").expect("name"),
+            arguments: [("code".to_owned(), format!("print({sum})"))].into(),
+            result: result.into(),
+        }],
+        answer: format!("The answer is \\boxed{{{result}}}."),
     }
 }
 
@@ -175,10 +221,8 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) fn script(format: CallFormat) -> Script {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.middleware.protocol.call_format = format;
     Script {
-        harness,
+        harness: naive(format),
         budget: RolloutBudget {
             max_tokens: 1000,
             wall: Duration::from_secs(20),
@@ -241,14 +285,15 @@ impl Script {
             programs: Arc::default(),
         });
         let is_usual = self.verifier.is_none();
-        let usual = || verifier::build(&VerifierKind::Integer, None);
+        let usual = agent(
+            self.harness,
+            Arc::clone(&policy) as Arc<dyn Policy>,
+            Arc::clone(&tool) as Arc<dyn ToolRunner>,
+        );
         let agent = Agent {
-            harness: Arc::new(self.harness),
-            policy: Arc::clone(&policy) as Arc<dyn Policy>,
-            sandbox: Arc::clone(&tool) as Arc<dyn ToolRunner>,
-            verifier: self.verifier.unwrap_or_else(usual),
             budget: self.budget,
-            sandbox_level: "test".into(),
+            verifier: self.verifier.unwrap_or_else(|| Arc::clone(&usual.verifier)),
+            ..usual
         };
         let trajectory = rollout::rollout(&agent, &self.task, Split::Evolve, 7).await;
         if is_usual {

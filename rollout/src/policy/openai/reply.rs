@@ -329,20 +329,7 @@ mod tests {
     use crate::trajectory::{Message, Role};
 
     fn request() -> CompletionRequest {
-        CompletionRequest {
-            messages: vec![Message::new(Role::User, "hello")],
-            tools: Vec::new(),
-            max_tokens: 40,
-            context_tokens: 99,
-            temperature: 0.5,
-            top_p: 1.0,
-            top_k: 0,
-            stop: Vec::new(),
-            seed: 3,
-            prior: None,
-            grammar: None,
-            deadline: None,
-        }
+        CompletionRequest::new(vec![Message::new(Role::User, "hello")], 40)
     }
 
     /// Names that are read somewhere, so that the values under them are.

@@ -182,18 +182,8 @@ mod tests {
 
     fn request(messages: Vec<Message>) -> CompletionRequest {
         CompletionRequest {
-            messages,
-            tools: Vec::new(),
-            max_tokens: 9,
-            context_tokens: 99,
-            temperature: 0.0,
-            top_p: 1.0,
-            top_k: 0,
-            stop: Vec::new(),
             seed: u64::MAX,
-            prior: None,
-            grammar: None,
-            deadline: None,
+            ..CompletionRequest::new(messages, 9)
         }
     }
 
