@@ -2,8 +2,9 @@
 //! compared by what they say.
 //!
 //! - [`token`], [`signs`], [`vocabulary`]: from text to tokens, whatever the spelling.
-//! - [`parser`] with [`numerals`], [`functions`], [`brackets`], [`quantity`], and [`answer`]: from
-//!   tokens to an expression. What can't be read whole isn't read at all.
+//! - [`parser`] with [`factors`], [`powers`], [`primary`], [`numerals`], [`functions`], [`brackets`],
+//!   [`quantity`], and [`answer`]: from tokens to an expression. What can't be read whole isn't read
+//!   at all.
 //! - [`compare`], [`intervals`], [`matrices`], [`names`], [`units`]: structures, part by part.
 //! - [`decide`]: single values, by [`evaluate`] with exact rationals and with intervals of any
 //!   precision ([`number`], [`real`], [`elementary`]).
@@ -20,6 +21,7 @@ mod elementary;
 mod evaluate;
 mod exact;
 mod expression;
+mod factors;
 mod functions;
 mod intervals;
 mod matrices;
@@ -27,6 +29,8 @@ mod names;
 mod number;
 mod numerals;
 mod parser;
+mod powers;
+mod primary;
 mod quantity;
 mod real;
 mod signs;
