@@ -2,8 +2,7 @@
 //! mounts, descriptors and memory.
 //!
 //! ```text
-//! cargo build --release -p sandbox
-//! cargo run --release -p sandbox --example soak -- [runs] [python]
+//! cargo bench -p sandbox --bench soak -- [runs] [python]
 //! ```
 
 #![expect(clippy::print_stdout, reason = "it is here to print")]
@@ -14,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use sandbox::{HelperCommand, Sandbox, SandboxPolicy};
+use sandbox::{Sandbox, SandboxPolicy};
+
+mod common;
 
 /// Programs at a time.
 const WORKERS: usize = 4;
@@ -72,12 +73,12 @@ const HOSTILE: [(&str, &str, bool); 12] = [
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = common::arguments();
     let runs: usize = arguments.next().map_or(Ok(10_000), |runs| runs.parse())?;
     let python = arguments.next().unwrap_or_else(|| "python3".to_owned());
     let root = tempfile::tempdir()?;
     let sandbox = Sandbox::new(
-        HelperCommand::new(helper()?),
+        common::helper(),
         PathBuf::from(python),
         root.path().to_owned(),
     );
@@ -181,16 +182,4 @@ fn entries(directory: &Path) -> usize {
     };
     let count = |entry: std::fs::DirEntry| 1 + entries(&entry.path());
     found.filter_map(Result::ok).map(count).sum()
-}
-
-/// The helper of this crate, which lies beside the folder of examples.
-fn helper() -> Result<PathBuf, Box<dyn Error>> {
-    let example = std::env::current_exe()?;
-    let folder = example.parent().and_then(|examples| examples.parent());
-    let helper = folder.ok_or("no folder")?.join("coharness-sandbox-helper");
-    if helper.is_file() {
-        Ok(helper)
-    } else {
-        Err(format!("build the helper first: {} is missing", helper.display()).into())
-    }
 }
