@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollout::policy::Renderer;
 use rollout::trajectory::{ModelCall, Trajectory};
+use serde_json::Value;
 use trainer::Row;
+use trainer::conversation::{ConversationError, Encoder};
 
 use crate::base_model::BaseModel;
 use crate::error::RunError;
@@ -116,43 +118,155 @@ fn append_reply(tokens: &mut Vec<u32>, mask: &mut Vec<bool>, call: &ModelCall) {
 /// it drops, say): then there is no telling which text of the final rendering the policy wrote. Nor
 /// for calls through the server's own interface, which only the server knows how to write.
 pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Option<Row>, RunError> {
-    if trajectory.messages.iter().any(|message| message.is_native) {
+    let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
+    let encoder = Encoder {
+        tokenizer: &base.tokenizer,
+        template: renderer.template(),
+        variables: &base.variables,
+        stop_tokens: &base.stop_tokens,
+    };
+    row_of(&encoder, &renderer, trajectory)
+}
+
+fn row_of(
+    encoder: &Encoder<'_>,
+    renderer: &Renderer,
+    trajectory: &Trajectory,
+) -> Result<Option<Row>, RunError> {
+    let messages = &trajectory.messages;
+    if messages.iter().any(|message| message.is_native) {
         return Ok(None);
     }
-    let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
-    let messages = &trajectory.messages;
-    let whole = renderer.render(messages, None, false)?;
-    let mut spans = Vec::new();
-    for (index, _) in messages
-        .iter()
-        .enumerate()
-        .filter(|(_, message)| message.train)
-    {
-        let start = renderer.render(&messages[..index], None, true)?.text;
-        let end = renderer.render(&messages[..=index], None, false)?.text;
-        if !whole.text.starts_with(&start) || !whole.text.starts_with(&end) {
-            return Ok(None);
-        }
-        spans.push(start.len()..start.len().max(end.len()));
+    let written = messages.iter().map(|message| {
+        let mut written = renderer.written(message);
+        written["train"] = message.train.into();
+        written
+    });
+    let written: Vec<Value> = written.collect();
+    match encoder.encode_nearly(trajectory.id.as_str(), &written) {
+        Ok(row) => Ok(Some(row)),
+        Err(ConversationError::Template(error)) => Err(error.into()),
+        Err(ConversationError::Tokenizer(error)) => Err(error.into()),
+        Err(
+            ConversationError::NothingTrained
+            | ConversationError::Rewritten { .. }
+            | ConversationError::NoEnd { .. }
+            | ConversationError::Straddled { .. },
+        ) => Ok(None),
     }
-    let encoded = base.tokenizer.encode_rendered(&whole)?;
-    let mut mask = encoded.mask(&spans);
-    // What follows the end of a turn (a line break, mostly) is the template's, not the policy's.
-    let mut is_ended = false;
-    for (index, count) in mask.iter_mut().enumerate() {
-        if !*count {
-            is_ended = false;
-        } else if is_ended {
-            *count = false;
-        } else {
-            is_ended = base.stop_tokens.contains(&encoded.ids[index]);
+}
+
+#[cfg(test)]
+mod tests {
+    use model::tokenizer::Tokenizer;
+    use proptest::prelude::*;
+    use rollout::trajectory::{Message, Role};
+    use serde_json::Map;
+
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+
+    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+    fn tokenizer() -> Tokenizer {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../trainer/tests/golden/llama_tied/tokenizer.json");
+        Tokenizer::from_file(&file).expect("tokenizer")
+    }
+
+    fn row(tokenizer: &Tokenizer, template: &str, messages: &[Message]) -> Option<Row> {
+        let renderer = Renderer::new(tokenizer, template, Map::new()).expect("template");
+        let encoder = Encoder {
+            tokenizer,
+            template: renderer.template(),
+            variables: &Map::new(),
+            stop_tokens: &[tokenizer.id_of("<|im_end|>").expect("token")],
+        };
+        let mut trajectory = trajectory();
+        trajectory.messages = messages.to_vec();
+        row_of(&encoder, &renderer, &trajectory).expect("renders")
+    }
+
+    /// The same by the plainest means: a token counts if it touches what the template adds for a
+    /// message of the policy's, up to the end of the turn.
+    fn plain_row(tokenizer: &Tokenizer, template: &str, messages: &[Message]) -> Row {
+        let renderer = Renderer::new(tokenizer, template, Map::new()).expect("template");
+        let text = |until, is_open| {
+            let rendered = renderer.render(&messages[..until], None, is_open);
+            rendered.expect("renders").text.len()
+        };
+        let mut spans = Vec::new();
+        for (index, message) in messages.iter().enumerate() {
+            if message.train {
+                spans.push(text(index, true)..text(index + 1, false));
+            }
+        }
+        let whole = renderer.render(messages, None, false).expect("renders");
+        let encoded = tokenizer.encode_rendered(&whole).expect("tokens");
+        let end = tokenizer.id_of("<|im_end|>").expect("token");
+        let mut mask = encoded.mask(&spans);
+        let mut is_over = false;
+        for (at, counts) in mask.iter_mut().enumerate() {
+            let touches = *counts;
+            *counts = touches && !is_over;
+            is_over = touches && (is_over || encoded.ids[at] == end);
+        }
+        Row {
+            id: trajectory().id.as_str().to_owned(),
+            tokens: encoded.ids,
+            mask,
         }
     }
-    Ok(Some(Row {
-        id: trajectory.id.as_str().to_owned(),
-        tokens: encoded.ids,
-        mask,
-    }))
+
+    fn message(role: Role, text: &str, train: bool) -> Message {
+        Message {
+            train,
+            ..Message::new(role, text)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn what_the_policy_wrote_counts_up_to_the_end_of_each_turn(
+            turns in proptest::collection::vec(("[a-z <|>_\n]{0,12}|<\\|im_end\\|>", "[\n ]{0,2}\\PC{0,12}|x<\\|im_end\\|>y", any::<bool>()), 1..4),
+        ) {
+            let tokenizer = tokenizer();
+            let mut messages = vec![message(Role::System, "S", false)];
+            for (question, reply, train) in &turns {
+                messages.push(message(Role::User, question, false));
+                messages.push(message(Role::Assistant, reply, *train));
+            }
+            let expected = plain_row(&tokenizer, CHATML, &messages);
+            prop_assert_eq!(row(&tokenizer, CHATML, &messages), Some(expected));
+            // Without an end, all of it.
+            let endless = CHATML.replace("<|im_end|>", "");
+            let expected = plain_row(&tokenizer, &endless, &messages);
+            prop_assert_eq!(row(&tokenizer, &endless, &messages), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_gives_no_row() {
+        let tokenizer = tokenizer();
+        let said = || {
+            vec![
+                message(Role::User, "q", false),
+                message(Role::Assistant, "a", true),
+            ]
+        };
+        assert!(row(&tokenizer, CHATML, &said()).is_some());
+        let forgetful = CHATML.replace(
+            "{{ m.content }}",
+            "{% if loop.last %}{{ m.content }}{% endif %}",
+        );
+        let twice = [said(), said()].concat();
+        assert_eq!(row(&tokenizer, &forgetful, &twice), None);
+        let mut native = said();
+        native[1].is_native = true;
+        assert_eq!(row(&tokenizer, CHATML, &native), None);
+    }
 }
 
 #[cfg(test)]

@@ -74,6 +74,35 @@ impl Encoder<'_> {
         messages: &[Value],
         tools: Option<&Value>,
     ) -> Result<Row, ConversationError> {
+        let found = self.find(messages, tools)?;
+        if found.turns.is_empty() {
+            return Err(ConversationError::NothingTrained);
+        }
+        for turn in &found.turns {
+            let message = turn.message;
+            if !turn.has_end {
+                return Err(ConversationError::NoEnd { message });
+            }
+            if let Some(token) = &turn.straddling {
+                let token = token.clone();
+                return Err(ConversationError::Straddled { message, token });
+            }
+        }
+        Ok(found.row(id))
+    }
+
+    /// The same for a conversation that a policy had, and of which there is no better record: a token
+    /// that lies across the border of what it wrote counts, and a turn without an end counts up to the
+    /// next message.
+    ///
+    /// # Errors
+    /// When the template rewrites earlier turns, or can't render the conversation.
+    pub fn encode_nearly(&self, id: &str, messages: &[Value]) -> Result<Row, ConversationError> {
+        Ok(self.find(messages, None)?.row(id))
+    }
+
+    /// The tokens of a conversation, and where its trained messages are among them.
+    fn find(&self, messages: &[Value], tools: Option<&Value>) -> Result<Found, ConversationError> {
         let special_tokens = self.tokenizer.special_tokens();
         let render = |until: usize, is_open: bool| {
             self.template.render_marked(&RenderInput {
@@ -86,44 +115,71 @@ impl Encoder<'_> {
         };
         let whole = render(messages.len(), false)?;
         let encoded = self.tokenizer.encode_rendered(&whole)?;
-        let mut mask = vec![false; encoded.ids.len()];
-        let mut is_trained = false;
+        let mut turns = Vec::new();
         for (message, _) in messages
             .iter()
             .enumerate()
             .filter(|(_, message)| message["role"] == "assistant" && message["train"] != false)
         {
-            is_trained = true;
             let (start, end) = border(
                 &whole,
                 &render(message, true)?,
                 &render(message + 1, false)?,
             )
             .ok_or(ConversationError::Rewritten { message })?;
-            let inside = |at: usize| {
-                let range = &encoded.ranges[at];
+            let inside = |at: &usize| {
+                let range = &encoded.ranges[*at];
                 range.start < end && range.end > start
             };
-            let first = (0..mask.len()).find(|at| inside(*at));
-            let last = (0..mask.len())
-                .rfind(|at| inside(*at) && self.stop_tokens.contains(&encoded.ids[*at]));
-            let (Some(first), Some(last)) = (first, last) else {
-                return Err(ConversationError::NoEnd { message });
-            };
-            if encoded.ranges[first].start < start {
-                let token = whole.text[encoded.ranges[first].clone()].to_owned();
-                return Err(ConversationError::Straddled { message, token });
-            }
+            let is_end = |at: &usize| inside(at) && self.stop_tokens.contains(&encoded.ids[*at]);
+            let mut tokens = 0..encoded.ids.len();
+            let first = tokens.clone().find(inside);
+            // What the template puts behind the end of a turn nobody wrote.
+            let last = tokens.clone().find(is_end);
+            let straddling = first.map(|first| encoded.ranges[first].clone());
+            let straddling = straddling.filter(|range| range.start < start);
+            turns.push(Turn {
+                message,
+                has_end: last.is_some(),
+                straddling: straddling.map(|range| whole.text[range].to_owned()),
+                tokens: first.zip(last.or_else(|| tokens.rfind(inside))),
+            });
+        }
+        Ok(Found {
+            ids: encoded.ids,
+            turns,
+        })
+    }
+}
+
+/// The tokens of a conversation, and its trained messages.
+struct Found {
+    ids: Vec<u32>,
+    turns: Vec<Turn>,
+}
+
+/// A trained message among the tokens.
+struct Turn {
+    /// Its index.
+    message: usize,
+    /// Its first and its last token that counts; none where nothing of it was put out.
+    tokens: Option<(usize, usize)>,
+    has_end: bool,
+    /// The first token, where it begins before the message does.
+    straddling: Option<String>,
+}
+
+impl Found {
+    fn row(self, id: &str) -> Row {
+        let mut mask = vec![false; self.ids.len()];
+        for (first, last) in self.turns.iter().filter_map(|turn| turn.tokens) {
             mask[first..=last].fill(true);
         }
-        if !is_trained {
-            return Err(ConversationError::NothingTrained);
-        }
-        Ok(Row {
+        Row {
             id: id.to_owned(),
-            tokens: encoded.ids,
+            tokens: self.ids,
             mask,
-        })
+        }
     }
 }
 

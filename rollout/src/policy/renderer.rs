@@ -52,6 +52,11 @@ impl Renderer {
         Ok(renderer)
     }
 
+    /// The template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
     /// A conversation as text, with the start of the next reply if `is_open`. Special tokens inside
     /// messages are marked as plain text.
     ///
@@ -65,7 +70,7 @@ impl Renderer {
     ) -> Result<Rendered, ChatTemplateError> {
         let messages: Vec<Value> = messages
             .iter()
-            .map(|message| self.message(message))
+            .map(|message| self.written(message))
             .collect();
         self.template.render_marked(&RenderInput {
             messages: &messages,
@@ -76,7 +81,8 @@ impl Renderer {
         })
     }
 
-    fn message(&self, message: &Message) -> Value {
+    /// A message as the template reads it.
+    pub fn written(&self, message: &Message) -> Value {
         let content = &message.content;
         match message.role {
             Role::System => json!({"role": "system", "content": content}),
