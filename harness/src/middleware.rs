@@ -185,7 +185,8 @@ impl fmt::Display for HookPoint {
 #[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(tag = "type")]
 pub enum Hook {
-    /// `post_model_call`: repairs almost valid JSON in a tool call.
+    /// `post_model_call`: repairs almost valid JSON in a tool call, and reads a call in the words of
+    /// another interface.
     RepairJson {},
     /// `post_model_call`: takes a fenced code block as a tool call.
     ExtractFencedCode {},

@@ -30,19 +30,29 @@ pub(super) fn backoff(first: Duration, longest: Duration, attempt: u32, seed: u6
     whole.mul_f64(0.5 + share / 2.0)
 }
 
-/// Reads the date form of HTTP, as in `Wed, 21 Oct 2026 07:28:00 GMT` (RFC 9110, 5.6.7).
+/// Reads a date of HTTP, as in `Wed, 21 Oct 2026 07:28:00 GMT`, or in one of the two older forms
+/// `Wednesday, 21-Oct-26 07:28:00 GMT` and `Wed Oct 21 07:28:00 2026` (RFC 9110, 5.6.7).
 pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
-    let (_, date) = text.trim().split_once(", ")?;
-    let parts: Vec<&str> = date.split(' ').collect();
-    let [day, month, year, time, "GMT"] = parts[..] else {
-        return None;
+    let parts: Vec<&str> = text
+        .split([' ', ',', '-'])
+        .filter(|part| !part.is_empty())
+        .collect();
+    let (day, month, year, time) = match parts[..] {
+        [_, day, month, year, time, "GMT"] => (day, month, year, time),
+        [_, month, day, time, year] => (day, month, year, time),
+        _ => return None,
     };
     let month = MONTHS.iter().position(|name| *name == month)?;
     let month = u64::try_from(month).ok()?;
-    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let (day, written): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let year = match (year.len(), written) {
+        (2, 70..) => 1900 + written,
+        (2, _) => 2000 + written,
+        _ => written,
+    };
     let clock: Vec<u64> = time
         .split(':')
         .map(|n| n.parse().ok())
@@ -106,7 +116,15 @@ mod tests {
         };
         assert_eq!(unix("Thu, 01 Jan 1970 00:00:00 GMT"), 0);
         assert_eq!(unix("Tue, 29 Feb 2000 12:00:00 GMT"), 951_825_600);
-        assert_eq!(unix("Wed, 21 Oct 2026 07:28:00 GMT"), 1_792_567_680);
+        for same in [
+            "Wed, 21 Oct 2026 07:28:00 GMT",
+            "Wednesday, 21-Oct-26 07:28:00 GMT",
+            "Wed Oct 21 07:28:00 2026",
+        ] {
+            assert_eq!(unix(same), 1_792_567_680, "{same}");
+        }
+        assert_eq!(unix("Sunday, 06-Nov-94 08:49:37 GMT"), 784_111_777);
+        assert_eq!(unix("Sun Nov  6 08:49:37 1994"), 784_111_777);
     }
 
     proptest! {
