@@ -7,6 +7,7 @@ mod answers;
 mod cases;
 mod code;
 mod crowd;
+mod endings;
 mod fuzz;
 mod golds;
 mod hooks;
