@@ -7,9 +7,6 @@
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
 //! - [`training_rows`] says what teaches, and what is validated on.
-//! - [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
-//! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it has lost what it should keep; [`standing`] is what the run
-//!   stands on, and the way back.
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
@@ -36,9 +33,9 @@ pub mod gate;
 pub mod harness_loop;
 pub mod model_loop;
 pub mod observer;
+mod rechecking;
 pub mod reference;
 pub mod removal;
-mod rechecking;
 pub mod report;
 pub mod retention;
 pub mod rollouts;

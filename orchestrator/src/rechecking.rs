@@ -37,7 +37,7 @@ impl Workshop {
     /// # Errors
     /// When the run is to stop, or the store fails. What was judged by then is stored.
     pub(crate) async fn recheck(&self, arm: &Arm, trials: &[Trial]) -> Result<(), RunError> {
-        let agent = self.agent(arm);
+        let agent = self.agent(arm, &self.judge);
         let width = arm.harness.middleware.runtime.parallel_rollouts.max(1) as usize;
         let mut running = JoinSet::new();
         let mut tally = Tally::default();
@@ -50,7 +50,7 @@ impl Workshop {
                 continue;
             };
             let known = self.store.basis(&id).await?;
-            let basis = self.basis(&trial.task);
+            let basis = self.judge.basis(&trial.task);
             let is_settled = known.as_ref() == Some(&basis)
                 && !before.verdict.undecided
                 && !basis.verifier.is_external();

@@ -93,7 +93,7 @@ impl Workshop {
     ) -> Result<ReferenceRow, RunError> {
         let ground = Ground {
             tasks: &self.splits.gate,
-            verifier: &self.verifier,
+            judge: &self.judge,
             seed: self.seed().derive("reference"),
             passes: PASSES,
             tolerance,

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use rollout::tools::ToolRunner;
-use rollout::verifier::{Verifier, build};
 
 use crate::clock::unix_seconds;
 use crate::config::{Loaded, SuiteConfig};
@@ -16,20 +15,19 @@ use crate::gate::evidence::PassRate;
 use crate::gate::watch::{Ground, Watched};
 use crate::harness_loop::History;
 use crate::report::{Cause, Place, RetentionRow, kind};
-use crate::rollouts::{Arm, Rolled};
+use crate::rollouts::{Arm, Judge, Rolled};
 use crate::splits::Suite;
 use crate::standing::Standing;
 use crate::workshop::Workshop;
 
 /// Who judges a suite's answers.
-pub(crate) fn verifier_of(
+pub(crate) fn judge_of(
     suite: &SuiteConfig,
     loaded: &Loaded,
     tools: &Arc<dyn ToolRunner>,
-) -> Arc<dyn Verifier> {
+) -> Judge {
     let own = &loaded.config.tasks.verifier;
-    let kind = suite.verifier.as_ref().unwrap_or(own);
-    build(kind, Some(Arc::clone(tools)))
+    Judge::new(suite.verifier.as_ref().unwrap_or(own), tools)
 }
 
 /// Share of the rollouts that solved their problems; without those that were left out.
@@ -84,7 +82,7 @@ impl Workshop {
         let Suite { config, tasks } = suite;
         let ground = Ground {
             tasks,
-            verifier: &verifier_of(config, &self.loaded, &self.tools),
+            judge: &judge_of(config, &self.loaded, &self.tools),
             seed: self.seed().derive("retention").derive(&config.name),
             passes: config.passes,
             tolerance: config.tolerance(self.splits.suites.len()),

@@ -15,7 +15,8 @@ use rollout::agent::{Agent, rollout};
 use rollout::policy::Policy;
 use rollout::task::{Split, Task};
 use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
-use rollout::verifier::Verifier;
+use rollout::tools::ToolRunner;
+use rollout::verifier::{Verifier, VerifierKind, build};
 
 use self::rolling::Rolling;
 use crate::clock::unix_seconds;
@@ -47,6 +48,30 @@ impl Arm {
     /// Whether it says the same every time, so that another sample is the same rollout again.
     pub(crate) fn is_greedy(&self) -> bool {
         self.harness.middleware.sampling.temperature == 0.0
+    }
+}
+
+/// Who judges answers.
+#[derive(Clone)]
+pub(crate) struct Judge {
+    /// What the verifier was made of.
+    pub(crate) kind: VerifierKind,
+    /// The verifier.
+    pub(crate) verifier: Arc<dyn Verifier>,
+}
+
+impl Judge {
+    /// A verifier whose programs run on `tools`.
+    pub(crate) fn new(kind: &VerifierKind, tools: &Arc<dyn ToolRunner>) -> Self {
+        Self {
+            kind: kind.clone(),
+            verifier: build(kind, Some(Arc::clone(tools))),
+        }
+    }
+
+    /// What its verdicts on a task rest on.
+    pub(crate) fn basis(&self, task: &Task) -> Basis {
+        Basis::of(task, &self.kind)
     }
 }
 
@@ -105,11 +130,11 @@ impl Workshop {
         split: Split,
         trials: &[Trial],
     ) -> Result<Vec<Vec<Rolled>>, RunError> {
-        self.roll_judged(title, arms, split, &self.verifier, trials)
+        self.roll_judged(title, arms, split, &self.judge, trials)
             .await
     }
 
-    /// The same with another verifier than the run's own. Problems keep to one verifier each: a
+    /// The same by another judge than the run's own. Problems keep to one judge each: a
     /// rollout in the journal is found by its problem, not by who judged it.
     ///
     /// # Errors
@@ -119,7 +144,7 @@ impl Workshop {
         title: &str,
         arms: &[Arm],
         split: Split,
-        verifier: &Arc<dyn Verifier>,
+        judge: &Judge,
         trials: &[Trial],
     ) -> Result<Vec<Vec<Rolled>>, RunError> {
         let started = Instant::now();
@@ -128,7 +153,7 @@ impl Workshop {
             total: (trials.len() * arms.len()) as u64,
             unit: "rollouts",
         }));
-        let mut rolling = Rolling::new(self, arms, split, verifier, trials).await?;
+        let mut rolling = Rolling::new(self, arms, split, judge, trials).await?;
         let outcome = rolling.run().await;
         self.notice(Notice::Ended {
             took: started.elapsed(),
@@ -150,7 +175,7 @@ impl Workshop {
         arm: &Arm,
         trial: &Trial,
     ) -> Result<Trajectory, RunError> {
-        let agent = self.agent(arm, &self.verifier);
+        let agent = self.agent(arm, &self.judge);
         let id = self.rollout_id(&agent, trial);
         if let Some(known) = self.store.trajectory(&id).await? {
             return Ok(known);
@@ -160,7 +185,7 @@ impl Workshop {
         }
         let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
         if !trajectory.exit.is_infrastructure() {
-            let basis = self.basis(&trial.task);
+            let basis = self.judge.basis(&trial.task);
             self.store
                 .record_trajectory(&trajectory, &basis, self.made())
                 .await?;
@@ -170,13 +195,8 @@ impl Workshop {
 
     /// The same without the journal.
     pub(crate) async fn try_rollout_afresh(&self, arm: &Arm, trial: &Trial) -> Trajectory {
-        let agent = self.agent(arm, &self.verifier);
+        let agent = self.agent(arm, &self.judge);
         rollout(&agent, &trial.task, Split::Evolve, trial.seed).await
-    }
-
-    /// What verdicts on a task rest on.
-    pub(crate) fn basis(&self, task: &Task) -> Basis {
-        Basis::of(task, &self.loaded.config.tasks.verifier)
     }
 
     fn made(&self) -> Made {
@@ -186,13 +206,12 @@ impl Workshop {
         }
     }
 
-    fn agent(&self, arm: &Arm, verifier: &Arc<dyn Verifier>) -> Agent {
-    pub(crate) fn agent(&self, arm: &Arm) -> Agent {
+    pub(crate) fn agent(&self, arm: &Arm, judge: &Judge) -> Agent {
         Agent {
             harness: Arc::clone(&arm.harness),
             policy: Arc::clone(&arm.policy),
             sandbox: Arc::clone(&self.tools),
-            verifier: Arc::clone(verifier),
+            verifier: Arc::clone(&judge.verifier),
             budget: self.budget(),
             sandbox_level: self.sandbox_level.clone(),
         }

@@ -11,24 +11,22 @@ use harness::{CallFormat, Harness, Hook, ToolState};
 use model::adapter::Adapter;
 use model::decode::{Engine, EngineOptions};
 use registry::Registry;
-use rollout::policy::{LocalPolicy, LocalPolicyOptions, OpenAiPolicy, Policy, PolicyId, Renderer};
-use rollout::task::Task;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, Policy, PolicyId, Renderer};
+use rollout::task::Task;
 use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
-use rollout::verifier::{Verifier, VerifierKind, build};
+use rollout::verifier::{Verifier, VerifierKind};
 use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions, SandboxPolicy};
 
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
 use crate::error::RunError;
 use crate::observer::{Notice, Observer};
-use crate::retention::verifier_of;
+use crate::retention::judge_of;
+use crate::rollouts::Judge;
 use crate::seed::Seed;
-use crate::serving;
-use crate::splits::{Splits, Suite};
 use crate::serving::{self, Reloading};
-use crate::splits::Splits;
+use crate::splits::{Splits, Suite};
 use crate::stop::Stop;
 use crate::store::Store;
 
@@ -108,7 +106,7 @@ pub struct Workshop {
     /// What runs the programs of tool calls: the sandbox, but for tests.
     pub(crate) tools: Arc<dyn ToolRunner>,
     pub(crate) sandbox_level: String,
-    pub(crate) verifier: Arc<dyn Verifier>,
+    pub(crate) judge: Judge,
     /// The critic's language model, if it has one.
     pub(crate) chat: Option<Arc<dyn Chat>>,
     pub(crate) stop: Arc<Stop>,
@@ -161,13 +159,13 @@ impl Workshop {
             observer,
             stop,
         } = parts;
-        let verifier = build(&loaded.config.tasks.verifier, Some(Arc::clone(&tools)));
+        let judge = Judge::new(&loaded.config.tasks.verifier, &tools);
         let own = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
-        let mut warnings = vec![unread_golds("tasks.verifier", own, verifier.as_ref())];
+        let mut warnings = vec![unread_golds("tasks.verifier", own, judge.verifier.as_ref())];
         for Suite { config, tasks } in &splits.suites {
-            let verifier = verifier_of(config, &loaded, &tools);
+            let judge = judge_of(config, &loaded, &tools);
             let field = format!("retention: {}: the verifier", config.name);
-            warnings.push(unread_golds(&field, tasks.iter(), verifier.as_ref()));
+            warnings.push(unread_golds(&field, tasks.iter(), judge.verifier.as_ref()));
         }
         for warning in warnings.into_iter().flatten() {
             observer.notice(Notice::Warning(warning));
@@ -181,7 +179,7 @@ impl Workshop {
             base: None,
             tools,
             sandbox_level: level.to_owned(),
-            verifier,
+            judge,
             chat: None,
             stop,
             observer,

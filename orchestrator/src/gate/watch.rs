@@ -1,21 +1,18 @@
 //! A comparison of what was let in with what was there before, driven by rollouts.
 
-use std::sync::Arc;
-
 use rollout::task::{Split, Task};
-use rollout::verifier::Verifier;
 
 use super::loss::{Loss, Tolerance, Watch};
 use super::measure::paired;
 use crate::error::RunError;
-use crate::rollouts::{Arm, Rolled, Trial};
+use crate::rollouts::{Arm, Judge, Rolled, Trial};
 use crate::seed::Seed;
 use crate::workshop::Workshop;
 
 /// What two arms are compared on, and by what measure.
 pub(crate) struct Ground<'a> {
     pub(crate) tasks: &'a [Task],
-    pub(crate) verifier: &'a Arc<dyn Verifier>,
+    pub(crate) judge: &'a Judge,
     pub(crate) seed: Seed,
     /// Passes over the tasks at most.
     pub(crate) passes: u32,
@@ -70,7 +67,7 @@ impl Workshop {
                 })
                 .collect();
             let mut rolled = self
-                .roll_judged(title, &arms, Split::Gate, ground.verifier, &trials)
+                .roll_judged(title, &arms, Split::Gate, ground.judge, &trials)
                 .await?
                 .into_iter();
             let (old, new) = (

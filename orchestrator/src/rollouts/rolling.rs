@@ -9,12 +9,11 @@ use rollout::agent::{Agent, rollout};
 use rollout::policy::PolicyId;
 use rollout::task::Split;
 use rollout::trajectory::{ExitReason, Trajectory};
-use rollout::verifier::Verifier;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::line::{Fate, Fault, Job, Line, Next};
-use super::{Arm, Rolled, Trial};
+use super::{Arm, Judge, Rolled, Trial};
 use crate::error::RunError;
 use crate::observer::Notice;
 use crate::workshop::Workshop;
@@ -35,6 +34,7 @@ struct Tally {
 /// The rollouts of a phase: the same trials under every arm.
 pub(super) struct Rolling<'a> {
     workshop: &'a Workshop,
+    judge: &'a Judge,
     split: Split,
     trials: &'a [Trial],
     agents: Vec<Agent>,
@@ -65,10 +65,10 @@ impl<'a> Rolling<'a> {
         workshop: &'a Workshop,
         arms: &[Arm],
         split: Split,
-        verifier: &Arc<dyn Verifier>,
+        judge: &'a Judge,
         trials: &'a [Trial],
     ) -> Result<Self, RunError> {
-        let agents = arms.iter().map(|arm| workshop.agent(arm, verifier));
+        let agents = arms.iter().map(|arm| workshop.agent(arm, judge));
         let agents: Vec<Agent> = agents.collect();
         let mut policies: Vec<&PolicyId> = Vec::new();
         let mut line_of = Vec::new();
@@ -81,6 +81,7 @@ impl<'a> Rolling<'a> {
         }
         let mut rolling = Rolling {
             workshop,
+            judge,
             split,
             trials,
             lines: Vec::new(),
@@ -288,7 +289,7 @@ impl<'a> Rolling<'a> {
     /// Stores a rollout that is over.
     async fn keep(&mut self, index: usize, trajectory: Trajectory) -> Result<(), RunError> {
         let workshop = self.workshop;
-        let basis = workshop.basis(&self.trial(index).task);
+        let basis = self.judge.basis(&self.trial(index).task);
         workshop
             .store
             .record_trajectory(&trajectory, &basis, workshop.made())
