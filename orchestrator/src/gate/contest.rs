@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::decide::{StageResult, Verdict, verdict};
-use super::martingale::{Test, e_value, log_harm, rounded};
+use super::martingale::{Test, e_value, rounded};
 use super::plan::Stage;
 use super::question::{Assessment, Question};
 use super::sequential::Judgement;
@@ -220,12 +220,13 @@ impl Contest {
             let totals = StageResult::pooled(&entrant.stages);
             let Assessment {
                 benefit,
+                harm,
                 judgement,
                 objection,
             } = self.question.assess(&totals, left, &evidence.test);
             let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
             evidence.benefit.push(e_value(benefit));
-            evidence.harm.push(e_value(log_harm(solved)));
+            evidence.harm.push(e_value(harm));
             let shown = format!(
                 "e-value {} of the {:.0} needed, {}",
                 rounded(e_value(benefit)),

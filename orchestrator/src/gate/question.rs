@@ -29,6 +29,8 @@ pub enum Question {
 pub struct Assessment {
     /// Logarithm of the e-value for what has to be shown.
     pub benefit: f64,
+    /// Logarithm of the e-value for harm.
+    pub harm: f64,
     /// What follows.
     pub judgement: Judgement,
     /// Why it can't be accepted whatever the evidence, if so.
@@ -62,14 +64,19 @@ impl Question {
         match self {
             Self::Gain(_) => Assessment {
                 benefit: log_benefit(failed.differing(), (failed + solved).differing()),
+                harm: log_harm(solved),
                 judgement: judge(totals, left.0, left.1, test),
                 objection: totals.objection(),
             },
-            Self::Harmless(margin) => Assessment {
-                benefit: log_harmless(solved.at_worst(), margin),
-                judgement: judge_removal(solved.at_worst(), left.1, margin, test),
-                objection: is_loss(solved.at_worst()).then(|| format!("δ is {solved}, below 0")),
-            },
+            Self::Harmless(margin) => {
+                let worst = solved.at_worst();
+                Assessment {
+                    benefit: log_harmless(worst, margin),
+                    harm: log_harm(worst),
+                    judgement: judge_removal(worst, left.1, margin, test),
+                    objection: is_loss(worst).then(|| format!("δ is {solved}, below 0")),
+                }
+            }
         }
     }
 
