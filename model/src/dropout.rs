@@ -122,7 +122,7 @@ mod tests {
             let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / count;
             let bound = 5.0 * spread / (1.0 - probability);
             assert!((mean - 1.0).abs() < bound, "{mean}");
-            // No row and no column is a copy of another.
+            // No row is a copy of the first.
             let first = &values[..width];
             assert!(values.chunks(width).skip(1).all(|row| row != first));
         }

@@ -32,7 +32,7 @@ harness_loop: {{iterations: 2, diagnose_tasks: 10, candidates: 3}}
 model_loop:
   gather_tasks: 40
   min_trajectories: 1
-  sft: {{rank: 4, alpha: 8, epochs: 2, batch: 4, checkpoint_steps: 1}}
+  sft: {{rank: 4, alpha: 8, epochs: 2, batch: 2, accumulate: 2, dropout: 0.1, validation: 0.2, checkpoint_steps: 1}}
 ",
             model.display()
         ),
