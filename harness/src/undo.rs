@@ -26,11 +26,7 @@ pub struct UndoError {
 ///
 /// # Errors
 /// [`UndoError`] names the first field that the step changed and that has changed again since.
-pub fn undo(
-    before: &Harness,
-    after: &Harness,
-    head: &Harness,
-) -> Result<Vec<PatchOp>, UndoError> {
+pub fn undo(before: &Harness, after: &Harness, head: &Harness) -> Result<Vec<PatchOp>, UndoError> {
     let mut ops = Vec::new();
     values(
         &FieldPath::root(),
@@ -122,9 +118,9 @@ fn lists(
     let at = place(head, after, start, new).ok_or_else(|| changed(path))?;
     ops.extend(new.iter().map(|_| PatchOp::remove(path.join(at))));
     let returned = old.iter().enumerate();
-    ops.extend(returned.map(|(offset, value)| {
-        PatchOp::insert(path.join(at + offset), value.clone())
-    }));
+    ops.extend(
+        returned.map(|(offset, value)| PatchOp::insert(path.join(at + offset), value.clone())),
+    );
     Ok(())
 }
 

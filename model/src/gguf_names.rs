@@ -111,10 +111,7 @@ mod tests {
     #[test]
     fn every_tensor_has_a_name_in_gguf_and_gets_its_own_back() {
         let families = [Family::Llama, Family::Qwen2, Family::Qwen3];
-        for config in families.map(|family| ModelConfig {
-            family,
-            ..config()
-        }) {
+        for config in families.map(|family| ModelConfig { family, ..config() }) {
             for name in expected_shapes(&config).keys() {
                 let gguf = gguf_name(name).expect("a name");
                 assert_eq!(hugging_face_name(&gguf).as_ref(), Some(name));

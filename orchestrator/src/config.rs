@@ -6,24 +6,24 @@
 mod critic;
 mod faults;
 mod gate;
-mod sft;
 mod retention;
+mod sft;
 
 use std::path::{Path, PathBuf};
 
+use crate::arithmetic::ArithmeticKind;
+use crate::builtin;
 use rollout::task::Columns;
 use rollout::verifier::VerifierKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use crate::arithmetic::ArithmeticKind;
-use crate::builtin;
 
 pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
-pub use sft::{DeviceKind, SftConfig};
 pub use retention::SuiteConfig;
+pub use sft::{DeviceKind, SftConfig};
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]

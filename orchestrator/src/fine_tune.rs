@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
 use trainer::plan::{MemoryPlan, available_memory};
-use trainer::{Dataset, Outcome, Progress, StepReport, TrainError, TrainOptions, train, validation};
+use trainer::{
+    Dataset, Outcome, Progress, StepReport, TrainError, TrainOptions, train, validation,
+};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -54,7 +56,9 @@ impl Workshop {
     ) -> Result<Lesson, RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
-        let problems = chosen.iter().map(|trajectory| trajectory.task_hash.as_str());
+        let problems = chosen
+            .iter()
+            .map(|trajectory| trajectory.task_hash.as_str());
         let aside = held_out(problems, sft.validation, self.seed().derive("validation"));
         let (mut all, mut validated) = (Vec::new(), BTreeSet::new());
         let (mut trajectories, mut lost) = (0, 0);

@@ -75,7 +75,10 @@ fn active(history: &[Version]) -> Vec<&Version> {
             },
             Origin::Rollback { to, .. } => {
                 let place = history.iter().position(|known| known.name == *to);
-                now = place.and_then(|place| after.get(place)).cloned().unwrap_or_default();
+                now = place
+                    .and_then(|place| after.get(place))
+                    .cloned()
+                    .unwrap_or_default();
             }
             Origin::Initial(_) | Origin::Foreign { .. } => {}
         }
@@ -123,9 +126,13 @@ impl Workshop {
             let mut next = None;
             for (candidate, decision) in candidates.iter().zip(&decisions) {
                 let made = match decision.verdict {
-                    Verdict::Accepted => {
-                        Some(self.commit_removal(round, &standing.head, policy, candidate, decision)?)
-                    }
+                    Verdict::Accepted => Some(self.commit_removal(
+                        round,
+                        &standing.head,
+                        policy,
+                        candidate,
+                        decision,
+                    )?),
                     _ => None,
                 };
                 let head = &standing.head;
@@ -254,7 +261,10 @@ impl Workshop {
         row: &RemovalRow,
         decision: &Decision,
     ) -> Result<(), RunError> {
-        let what = format!("without {} ({} {})", row.removes, row.dimension, row.summary);
+        let what = format!(
+            "without {} ({} {})",
+            row.removes, row.dimension, row.summary
+        );
         self.line(match (&row.version, decision.verdict.objection()) {
             (Some(version), _) => format!("  accepted {version}: {what} ({})", decision.figures()),
             (None, Some(objection)) => format!("  kept: not {what} ({objection})"),
@@ -301,7 +311,12 @@ mod tests {
 
     /// A history in words: `+` is a patch, `-2` takes back the patch of v2, `<2` goes back to v2.
     fn history(steps: &str) -> Vec<Version> {
-        let name = |text: &str| text.parse().ok().and_then(VersionName::new).expect("a number");
+        let name = |text: &str| {
+            text.parse()
+                .ok()
+                .and_then(VersionName::new)
+                .expect("a number")
+        };
         let delta = Delta {
             estimate: 0.0,
             low: 0.0,
@@ -368,7 +383,10 @@ mod tests {
     fn what_is_in_the_head_follows_from_patches_removals_and_rollbacks() {
         let names = |steps: &str| -> Vec<u32> {
             let history = history(steps);
-            active(&history).iter().map(|version| version.name.number()).collect()
+            active(&history)
+                .iter()
+                .map(|version| version.name.number())
+                .collect()
         };
         assert_eq!(names("+ + +"), [2, 3, 4]);
         assert_eq!(names("+ + -2"), [3]);

@@ -21,11 +21,7 @@ use crate::standing::Standing;
 use crate::workshop::Workshop;
 
 /// Who judges a suite's answers.
-pub(crate) fn judge_of(
-    suite: &SuiteConfig,
-    loaded: &Loaded,
-    tools: &Arc<dyn ToolRunner>,
-) -> Judge {
+pub(crate) fn judge_of(suite: &SuiteConfig, loaded: &Loaded, tools: &Arc<dyn ToolRunner>) -> Judge {
     let own = &loaded.config.tasks.verifier;
     Judge::new(suite.verifier.as_ref().unwrap_or(own), tools)
 }
@@ -57,7 +53,9 @@ impl Workshop {
         let arms = [self.arm_of(before).await?, self.arm_of(&after).await?];
         let mut losses = Vec::new();
         for suite in &self.splits.suites {
-            let row = self.compare_on(suite, round, [before, &after], &arms).await?;
+            let row = self
+                .compare_on(suite, round, [before, &after], &arms)
+                .await?;
             self.line(format!("  {}", row.outline()));
             if row.loss.is_shown {
                 losses.push(row.outline());
@@ -99,12 +97,7 @@ impl Workshop {
 }
 
 impl RetentionRow {
-    fn of(
-        config: &SuiteConfig,
-        round: u32,
-        [before, after]: [Place; 2],
-        watched: Watched,
-    ) -> Self {
+    fn of(config: &SuiteConfig, round: u32, [before, after]: [Place; 2], watched: Watched) -> Self {
         Self {
             round,
             suite: config.name.clone(),

@@ -14,8 +14,8 @@ use harness::Harness;
 use rollout::agent::{Agent, rollout};
 use rollout::policy::Policy;
 use rollout::task::{Split, Task};
-use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
 use rollout::tools::ToolRunner;
+use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
 use rollout::verifier::{Verifier, VerifierKind, build};
 
 use self::rolling::Rolling;

@@ -180,11 +180,7 @@ impl Splits {
         }
     }
 
-    fn deal(
-        mut all: Vec<Task>,
-        suites: Vec<Suite>,
-        loaded: &Loaded,
-    ) -> Result<Self, SplitError> {
+    fn deal(mut all: Vec<Task>, suites: Vec<Suite>, loaded: &Loaded) -> Result<Self, SplitError> {
         let available = all.len();
         let sizes = loaded.config.tasks.splits.fitted(available);
         let wanted = sizes.total();
@@ -199,7 +195,10 @@ impl Splits {
             });
         }
         by_hash(&mut all);
-        let hash = hash(all.iter().chain(suites.iter().flat_map(|suite| &suite.tasks)));
+        let hash = hash(
+            all.iter()
+                .chain(suites.iter().flat_map(|suite| &suite.tasks)),
+        );
         let mut rest = all.split_off(sizes.test);
         rest.shuffle(&mut ChaCha8Rng::seed_from_u64(loaded.config.run.seed));
         let mut gate = rest.split_off(sizes.evolve);
@@ -236,9 +235,7 @@ fn by_hash(tasks: &mut [Task]) {
 }
 
 /// The first two tasks with the same text are an error; each comes with what it is called there.
-fn check_distinct<'a>(
-    tasks: impl Iterator<Item = (&'a Task, String)>,
-) -> Result<(), SplitError> {
+fn check_distinct<'a>(tasks: impl Iterator<Item = (&'a Task, String)>) -> Result<(), SplitError> {
     let mut seen = BTreeMap::new();
     for (task, second) in tasks {
         let hash = task.content_hash().as_str().to_owned();

@@ -107,9 +107,7 @@ impl Workshop {
     ) -> Result<Vec<(String, Decision)>, RunError> {
         let history = self.with_registry(registry::Registry::history)?;
         let patched = |version: Version| match version.origin {
-            Origin::Patch(acceptance) => {
-                Some((version.name.to_string(), acceptance.decision))
-            }
+            Origin::Patch(acceptance) => Some((version.name.to_string(), acceptance.decision)),
             _ => None,
         };
         Ok(history

@@ -267,11 +267,6 @@ mod tests {
         native[1].is_native = true;
         assert_eq!(row(&tokenizer, CHATML, &native), None);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn a_share_of_the_problems_is_held_out_and_most_stay_so_when_others_come() {

@@ -186,7 +186,9 @@ impl Checkpoint {
         } else {
             let weights = load_safetensors(&directory.join(BEST), device)?;
             if !names.keys().eq(weights.keys()) {
-                return Err(damaged("best weights and parameters differ in names".into()));
+                return Err(damaged(
+                    "best weights and parameters differ in names".into(),
+                ));
             }
             Some(weights)
         };

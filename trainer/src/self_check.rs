@@ -11,7 +11,11 @@ use crate::train::TrainError;
 ///
 /// A fresh adapter's B is zero, which makes A's gradient zero too; so the check runs on a copy
 /// with B moved off zero.
-pub(crate) fn self_check(model: &Transformer, adapter: &Adapter, row: &Row) -> Result<(), TrainError> {
+pub(crate) fn self_check(
+    model: &Transformer,
+    adapter: &Adapter,
+    row: &Row,
+) -> Result<(), TrainError> {
     let mut parameters = adapter.tensors();
     for (name, parameter) in &mut parameters {
         if name.contains("lora_B") {

@@ -3,9 +3,7 @@
 use candle_core::Result;
 use model::adapter::Adapter;
 use model::dropout::Dropout;
-use model::transformer::{
-    Gradients, PassOptions, Targets, Trainable, Transformer, add_gradient,
-};
+use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer, add_gradient};
 use model::tree::TokenTree;
 
 use crate::dataset::{Row, pack};
@@ -31,7 +29,10 @@ pub(crate) fn compute(
     options: &TrainOptions,
 ) -> Result<Computed> {
     let parts: Vec<(TokenTree, Targets)> = rows.chunks(options.batch.max(1)).map(pack).collect();
-    let total: f64 = parts.iter().map(|(_, targets)| targets.total_weight()).sum();
+    let total: f64 = parts
+        .iter()
+        .map(|(_, targets)| targets.total_weight())
+        .sum();
     let mut step = Computed {
         loss: 0.0,
         gradients: Gradients::new(),
@@ -112,7 +113,9 @@ mod tests {
             let every = 1 + index as usize % 4;
             Row {
                 id: index.to_string(),
-                mask: (0..tokens.len()).map(|at| at > 12 && at % every == 0).collect(),
+                mask: (0..tokens.len())
+                    .map(|at| at > 12 && at % every == 0)
+                    .collect(),
                 tokens,
             }
         };
@@ -135,7 +138,10 @@ mod tests {
                 let options = options(batch, accumulate);
                 let parts = compute(&model, &adapter, &rows, 0, &options).expect("passes");
                 assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss);
-                assert!(parts.tokens > whole.tokens, "a prefix is shared within a part");
+                assert!(
+                    parts.tokens > whole.tokens,
+                    "a prefix is shared within a part"
+                );
                 for (name, gradient) in &whole.gradients {
                     let largest = |t: candle_core::Result<candle_core::Tensor>| {
                         t.and_then(|t| t.abs()?.max_all()?.to_scalar::<f32>())

@@ -298,12 +298,7 @@ fn evaluate(
     current: &mut Checkpoint,
 ) -> Result<f64, TrainError> {
     let step = current.state.step;
-    let loss = validation::loss(
-        model,
-        &current.adapter,
-        dataset.validation(),
-        options.batch,
-    )?;
+    let loss = validation::loss(model, &current.adapter, dataset.validation(), options.batch)?;
     if !loss.is_finite() {
         return Err(TrainError::Diverged { step });
     }

@@ -23,7 +23,8 @@ pub struct Evaluation {
 
 /// The evaluation with the smallest loss, the first one if there are several.
 pub fn best(evaluations: &[Evaluation]) -> Option<Evaluation> {
-    let better = |best: Evaluation, next: Evaluation| if next.loss < best.loss { next } else { best };
+    let better =
+        |best: Evaluation, next: Evaluation| if next.loss < best.loss { next } else { best };
     evaluations.iter().copied().reduce(better)
 }
 

@@ -24,8 +24,7 @@ fn hint(message: &str) -> Hook {
     }
 }
 
-const ADD_HOOK: fn(&mut Harness) =
-    |h| h.middleware.hooks.post_tool_call.push(hint("Go on."));
+const ADD_HOOK: fn(&mut Harness) = |h| h.middleware.hooks.post_tool_call.push(hint("Go on."));
 const EDIT_HOOK: fn(&mut Harness) = |h| {
     h.middleware.hooks.post_tool_call[0] = Hook::TruncateOutput {
         max_chars: 900,

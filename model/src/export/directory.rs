@@ -154,8 +154,8 @@ fn shape(config: &ModelConfig) -> Value {
 }
 
 fn text(value: &Value) -> Result<Vec<u8>, ExportError> {
-    let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| io(Path::new(CONFIG))(error.into()))?;
+    let mut text =
+        serde_json::to_vec_pretty(value).map_err(|error| io(Path::new(CONFIG))(error.into()))?;
     text.push(b'\n');
     Ok(text)
 }

@@ -19,11 +19,7 @@ use crate::weights::{Metadata, WeightsError, first_line};
 /// Keys of a source that say how its file was made, not what the model is.
 const OF_THE_FILE: [&str; 3] = ["general.alignment", "quantize.", "split."];
 
-pub(super) fn write(
-    export: Export<'_>,
-    kind: WeightType,
-    out: &Path,
-) -> Result<(), ExportError> {
+pub(super) fn write(export: Export<'_>, kind: WeightType, out: &Path) -> Result<(), ExportError> {
     let place = Place::new(out);
     let name = out.file_stem().unwrap_or_default().to_string_lossy();
     let metadata = metadata(&export, kind, &name)?;
@@ -133,8 +129,11 @@ fn of_config(export: &Export<'_>) -> Result<BTreeMap<String, Value>, ExportError
             form: "a GGUF file",
         });
     }
-    let mut metadata: BTreeMap<String, Value> =
-        export.tokenizer.to_gguf(config.vocab_size)?.into_iter().collect();
+    let mut metadata: BTreeMap<String, Value> = export
+        .tokenizer
+        .to_gguf(config.vocab_size)?
+        .into_iter()
+        .collect();
     let template = Value::String(export.template.to_owned());
     metadata.insert("tokenizer.chat_template".into(), template);
     let end = export.tokenizer.eos_id();

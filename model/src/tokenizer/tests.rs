@@ -411,7 +411,11 @@ fn what_is_written_for_gguf_and_as_json_is_read_back_as_the_same() {
         let from_json = Tokenizer::from_json(&json).expect("read");
         for read in [&from_gguf, &from_json] {
             assert_eq!(read.special_tokens(), tokenizer.special_tokens());
-            for text in ["<|im_start|>abc 12 ab's.\n\n", "<think> PAD\u{fc}", " abc a123456"] {
+            for text in [
+                "<|im_start|>abc 12 ab's.\n\n",
+                "<think> PAD\u{fc}",
+                " abc a123456",
+            ] {
                 let ids = |tokenizer: &Tokenizer| tokenizer.encode(text).expect("ids");
                 assert_eq!(ids(read), ids(&tokenizer), "{pre} {text:?}");
             }
@@ -434,7 +438,10 @@ fn what_gguf_has_no_name_for_is_not_written() {
         error.expect_err("refused").to_string()
     };
     let other = refused(&|json| json["pre_tokenizer"] = json!({"type": "Whitespace"}));
-    assert!(other.contains("pre-tokenizer in GGUF: {\"type\":\"Whitespace\"}"), "{other}");
+    assert!(
+        other.contains("pre-tokenizer in GGUF: {\"type\":\"Whitespace\"}"),
+        "{other}"
+    );
     let normalised = refused(&|json| json["normalizer"] = json!({"type": "NFC"}));
     assert!(normalised.contains("Digits"), "{normalised}");
     let greedy = refused(&|json| json["added_tokens"][0]["lstrip"] = true.into());

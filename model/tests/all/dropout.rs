@@ -27,7 +27,11 @@ impl Case {
             .expect("adapter");
         // Two sequences that begin alike.
         let sequences: Vec<Vec<u32>> = (0..2u32)
-            .map(|s| (0..20).chain((0..12).map(|i| 20 + (i * 13 + s * 5) % 200)).collect())
+            .map(|s| {
+                (0..20)
+                    .chain((0..12).map(|i| 20 + (i * 13 + s * 5) % 200))
+                    .collect()
+            })
             .collect();
         let masks = vec![(0..32).map(|at| at > 15).collect::<Vec<bool>>(); 2];
         let tree = TokenTree::new(&sequences);

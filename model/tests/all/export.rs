@@ -145,7 +145,10 @@ fn an_adapter_merged_says_what_it_said_beside_its_base() {
         }
         let change = |(a, b): (&f32, &f32)| (a - b).abs();
         let moved = plain.iter().zip(&expected).map(change).fold(0.0, f32::max);
-        assert!(moved > 1e-2, "{name}: the adapter changes something: {moved}");
+        assert!(
+            moved > 1e-2,
+            "{name}: the adapter changes something: {moved}"
+        );
     }
 }
 
@@ -166,7 +169,10 @@ fn blocky() -> Checkpoint {
         .into_iter()
         .map(|(name, shape)| {
             let values: Vec<f32> = (0..shape.iter().product()).map(|_| value()).collect();
-            (name, Tensor::from_vec(values, shape, &Device::Cpu).expect("tensor"))
+            (
+                name,
+                Tensor::from_vec(values, shape, &Device::Cpu).expect("tensor"),
+            )
         })
         .collect();
     Checkpoint {
@@ -216,7 +222,10 @@ fn smaller_types_round_as_much_as_they_must() {
                 largest = largest.max((ours - theirs).abs());
             }
         }
-        assert!(largest <= bound && largest > bound / 4.0, "{kind}: {largest}");
+        assert!(
+            largest <= bound && largest > bound / 4.0,
+            "{kind}: {largest}"
+        );
     }
     // Rows of 48 aren't whole blocks: f16.
     let out = place.path().join("ragged.gguf");
@@ -255,7 +264,12 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     assert!(error.contains("up_proj.weight has weights"), "{error}");
     let error = write_blocky(|c| spoil(c, 1e6), WeightType::F16, &at("m"));
     assert!(matches!(error, Err(ExportError::TooLarge { .. })));
-    assert!(std::fs::read_dir(place.path()).expect("place").next().is_none());
+    assert!(
+        std::fs::read_dir(place.path())
+            .expect("place")
+            .next()
+            .is_none()
+    );
 
     std::fs::write(at("m.gguf"), "mine").expect("file");
     let error = refused(|_| (), WeightType::F32, "m.gguf");

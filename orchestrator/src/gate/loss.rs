@@ -201,10 +201,7 @@ mod tests {
         };
         let wants = |gained, lost| {
             let mut watch = Watch::new(Tolerance::shared(0.05, 1));
-            (
-                watch.record(counts(gained, lost)),
-                watch.finish().is_shown,
-            )
+            (watch.record(counts(gained, lost)), watch.finish().is_shown)
         };
         assert_eq!(wants(0, 0), (false, false));
         assert_eq!(wants(1, 3), (false, false), "five points are tolerated");

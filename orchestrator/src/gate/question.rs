@@ -197,7 +197,11 @@ mod tests {
             rejected += i32::from(matches!(decision.verdict, Verdict::Rejected { .. }));
         }
         let share = |count: i32| f64::from(count) / f64::from(runs);
-        (share(accepted), share(rejected), f64::from(pairs) / f64::from(runs))
+        (
+            share(accepted),
+            share(rejected),
+            f64::from(pairs) / f64::from(runs),
+        )
     }
 
     #[test]
@@ -226,7 +230,10 @@ mod tests {
         let least = |margin: f64| {
             (1..).find(|same| log_harmless(counts([0, 0, *same]), margin) >= first.log_threshold())
         };
-        assert_eq!((least(0.05), least(0.1), least(0.2)), (Some(130), Some(63), Some(30)));
+        assert_eq!(
+            (least(0.05), least(0.1), least(0.2)),
+            (Some(130), Some(63), Some(30))
+        );
         assert!(e_value(first.log_threshold()) > 60.0);
     }
 

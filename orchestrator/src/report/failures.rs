@@ -60,7 +60,9 @@ fn distance(a: &DiagnoseRow, b: &DiagnoseRow) -> f64 {
 /// Rounds that begin with the same failures as the round before, although new weights came between.
 pub(super) fn saturated(diagnoses: &[DiagnoseRow], weights: &[WeightsRow]) -> Vec<u32> {
     let first = |round: u32| diagnoses.iter().find(|row| row.round == round);
-    let trained = weights.iter().filter(|row| row.verdict == Verdict::Accepted);
+    let trained = weights
+        .iter()
+        .filter(|row| row.verdict == Verdict::Accepted);
     trained
         .filter_map(|row| {
             let next = row.round + 1;
@@ -114,11 +116,17 @@ mod tests {
             record(3, AgentError, Severity::Low),
         ];
         let counts = causes(&records, 5);
-        let counts: Vec<(&str, usize)> =
-            counts.iter().map(|(cause, count)| (cause.as_str(), *count)).collect();
+        let counts: Vec<(&str, usize)> = counts
+            .iter()
+            .map(|(cause, count)| (cause.as_str(), *count))
+            .collect();
         assert_eq!(
             counts,
-            [("agent_error", 1), ("prompt_ambiguity", 2), ("undiagnosed", 2)]
+            [
+                ("agent_error", 1),
+                ("prompt_ambiguity", 2),
+                ("undiagnosed", 2)
+            ]
         );
     }
 

@@ -1,7 +1,6 @@
 //! The rollouts of a phase while they are made.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

@@ -76,7 +76,7 @@ impl ServedAdapter {
         let ServerFault::Refused { reason } = fault else {
             return Err(fault);
         };
-        let text = response.text().await.map_err(|e| unreachable(&e))?;
+        let text = response.text().await.map_err(|e| not_reached(&e))?;
         // Another request was quicker.
         if text.contains("already been loaded") {
             return Ok(());

@@ -104,7 +104,11 @@ async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_ther
     let scene = workshop(place.path()).await;
     let (names, history) = checks(&scene).await;
     assert_eq!(names, ["v2", "v3", "v5", "v5"]);
-    let accepted: Vec<bool> = history.tried.iter().map(|tried| tried.is_accepted).collect();
+    let accepted: Vec<bool> = history
+        .tried
+        .iter()
+        .map(|tried| tried.is_accepted)
+        .collect();
     assert_eq!(accepted, [true, false, false]);
 
     let report = Report::read(&scene.store).await.expect("a report");
@@ -130,10 +134,14 @@ async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_ther
     let [back] = &report.rollbacks[..] else {
         panic!("{:?}", report.rollbacks);
     };
-    assert_eq!((back.cause, back.to.version.as_str()), (Cause::Reference, "v2"));
+    assert_eq!(
+        (back.cause, back.to.version.as_str()),
+        (Cause::Reference, "v2")
+    );
     assert_eq!(back.version.as_deref(), Some("v5"));
     assert_eq!(back.undone, ["v3", "v4"]);
-    let reason = "round 6: v4 with the base weights beside the best so far, v2 with the base weights";
+    let reason =
+        "round 6: v4 with the base weights beside the best so far, v2 with the base weights";
     assert!(back.reason.starts_with(reason), "{}", back.reason);
     assert!(back.reason.contains("+0 −12 of 40"), "{}", back.reason);
 

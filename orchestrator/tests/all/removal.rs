@@ -99,10 +99,20 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
         .map(|row| (row.round, row.removes.as_str(), row.version.as_deref()))
         .collect();
     // The needed one is looked at again once the other is gone, and then not again.
-    assert_eq!(rows, [(2, "v2", Some("v4")), (2, "v3", None), (3, "v3", None)]);
+    assert_eq!(
+        rows,
+        [(2, "v2", Some("v4")), (2, "v3", None), (3, "v3", None)]
+    );
     let (idle, needed) = (&report.removals[0], &report.removals[1]);
-    assert_eq!((idle.stages.len(), idle.rollouts), (2, 80), "one pass, no difference");
-    assert_eq!((needed.stages.len(), needed.stages[0].delta_out.lost), (1, 60));
+    assert_eq!(
+        (idle.stages.len(), idle.rollouts),
+        (2, 80),
+        "one pass, no difference"
+    );
+    assert_eq!(
+        (needed.stages.len(), needed.stages[0].delta_out.lost),
+        (1, 60)
+    );
     assert_eq!(idle.stages[0].delta_in.pairs, 0);
 
     let version = scene.head("v4").expect("v4").version;
@@ -110,10 +120,17 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
         panic!("{:?}", version.origin);
     };
     let decision = &acceptance.decision;
-    assert_eq!(decision.removes.map(|v| v.to_string()).as_deref(), Some("v2"));
+    assert_eq!(
+        decision.removes.map(|v| v.to_string()).as_deref(),
+        Some("v2")
+    );
     assert_eq!(version.summary, "P: remove v2: set prompts.task");
     for part in ["margin 10 points", "stage 2: +0 −0 of 20; test 1 at level"] {
-        assert!(decision.gate_detail.contains(part), "{}", decision.gate_detail);
+        assert!(
+            decision.gate_detail.contains(part),
+            "{}",
+            decision.gate_detail
+        );
     }
 
     // Started again, it comes to the same.

@@ -120,7 +120,10 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
     assert_eq!(row["loss"]["is_shown"], true);
     let back = &report["rollbacks"][0];
     assert_eq!(back["cause"], "retention");
-    assert_eq!((&back["version"], &back["undone"]), (&json!("v3"), &json!(["v2"])));
+    assert_eq!(
+        (&back["version"], &back["undone"]),
+        (&json!("v3"), &json!(["v2"]))
+    );
     let reason = back["reason"].as_str().expect("a reason");
     for part in ["round 1 lost too much", "suite legs", "+0 −20 of 20"] {
         assert!(reason.contains(part), "{part} in {reason}");
@@ -137,10 +140,20 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
     let log = subjects(&alone);
     assert!(log.contains(" v3 rollback to v1: round 1 lost"), "{log}");
     let history = alone.run(&["history"]);
-    assert!(history.contains("rollback to v1: round 1 lost"), "{history}");
+    assert!(
+        history.contains("rollback to v1: round 1 lost"),
+        "{history}"
+    );
     let shown = alone.run(&["show", "v2"]);
     // What the patch promised, and what became of it, is told beside it.
-    for part in ["predicted:", "fixes:", "promise:", "effect:", "foresight:", "taken_back:"] {
+    for part in [
+        "predicted:",
+        "fixes:",
+        "promise:",
+        "effect:",
+        "foresight:",
+        "taken_back:",
+    ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     let told = alone.run(&["report"]);

@@ -172,7 +172,10 @@ impl ToolRunner for FortyTwo {
 pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
     let patch = Patch {
         dimension: Dimension::P,
-        ops: vec![PatchOp::replace(path.parse().expect("a path"), value.into())],
+        ops: vec![PatchOp::replace(
+            path.parse().expect("a path"),
+            value.into(),
+        )],
         summary: format!("set {path}"),
     };
     let delta = Delta {

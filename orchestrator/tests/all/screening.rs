@@ -101,7 +101,11 @@ impl ToolRunner for Picky {
 
 /// Always wrong; can't read a conversation about crowds, and breaks off one about storms.
 fn reply(messages: &[Message]) -> Result<String, PolicyError> {
-    let has = |word: &str| messages.iter().any(|message| message.content.contains(word));
+    let has = |word: &str| {
+        messages
+            .iter()
+            .any(|message| message.content.contains(word))
+    };
     if has("crowd") {
         let reason = "too many".into();
         return Err(PolicyError::ContextOverflow { reason });
@@ -169,7 +173,8 @@ async fn refused(place: &Place, findings: &[Value]) -> (Vec<RefusedRow>, Arc<Say
 
 fn reason<'a>(rows: &'a [RefusedRow], name: &str) -> &'a str {
     let row = rows.iter().find(|row| row.summary.contains(name));
-    &row.unwrap_or_else(|| panic!("{name} passed: {rows:?}")).reason
+    &row.unwrap_or_else(|| panic!("{name} passed: {rows:?}"))
+        .reason
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,9 +188,24 @@ async fn each_cheap_check_turns_down_what_it_is_for() {
         "name": "taking", "description": "Takes away.",
         "body": "Like so:\n```python\nbroken(\n```"}}]);
     let findings = [
-        finding("gate text", "memory_overflow", "M", &note("take 13 away from a thousand")),
-        finding("suite text", "memory_overflow", "M", &note("How many legs do 7 spiders have")),
-        finding("long text", "prompt_ambiguity", "P", &set("prompts.system", &"Think. ".repeat(2000))),
+        finding(
+            "gate text",
+            "memory_overflow",
+            "M",
+            &note("take 13 away from a thousand"),
+        ),
+        finding(
+            "suite text",
+            "memory_overflow",
+            "M",
+            &note("How many legs do 7 spiders have"),
+        ),
+        finding(
+            "long text",
+            "prompt_ambiguity",
+            "P",
+            &set("prompts.system", &"Think. ".repeat(2000)),
+        ),
         finding("wrong example", "prompt_ambiguity", "P", &example),
         finding("no python", "skill_missing", "S", &skill),
     ];
@@ -194,7 +214,10 @@ async fn each_cheap_check_turns_down_what_it_is_for() {
         ("llm/gate_text", "words of a held-out problem"),
         ("llm/suite_text", "words of a held-out problem"),
         ("llm/long_text", "P would have"),
-        ("llm/wrong_example", "prints \"42\", and the example says \"41\""),
+        (
+            "llm/wrong_example",
+            "prints \"42\", and the example says \"41\"",
+        ),
         ("llm/no_python", "isn't Python: SyntaxError: invalid syntax"),
     ] {
         let reason = reason(&rows, name);
@@ -206,8 +229,18 @@ async fn each_cheap_check_turns_down_what_it_is_for() {
 async fn what_cant_be_rolled_out_is_turned_down_and_a_critique_is_asked_for_once() {
     let place = Place::new();
     let findings = [
-        finding("no room", "prompt_ambiguity", "P", &set("prompts.final_answer", "Mind the crowd.")),
-        finding("no answer", "memory_overflow", "M", &note("There may be a storm.")),
+        finding(
+            "no room",
+            "prompt_ambiguity",
+            "P",
+            &set("prompts.final_answer", "Mind the crowd."),
+        ),
+        finding(
+            "no answer",
+            "memory_overflow",
+            "M",
+            &note("There may be a storm."),
+        ),
     ];
     let (rows, chat) = refused(&place, &findings).await;
     let room = reason(&rows, "llm/no_room");

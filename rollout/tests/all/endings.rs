@@ -1,7 +1,7 @@
 //! Hooks at the beginning and at the end of a rollout: plans, new beginnings, checks, votes.
 
 use harness::{CallFormat, Hook, RetryExit};
-use rollout::{Event, ExitReason, StepKind};
+use rollout::{Event, ExitReason};
 
 use crate::world::{GOLD, code, cut, failed, fired, printed, reply, script};
 

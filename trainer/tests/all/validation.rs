@@ -84,7 +84,11 @@ fn training_ends_when_patience_does_and_stays_ended() {
     };
     let (dataset, directory) = (dataset(), tempfile::tempdir().expect("directory"));
     let outcome = run_on(&dataset, directory.path(), 0, &patient);
-    assert!(outcome.is_finished && outcome.is_early, "{:?}", outcome.evaluations);
+    assert!(
+        outcome.is_finished && outcome.is_early,
+        "{:?}",
+        outcome.evaluations
+    );
     let found = &outcome.evaluations;
     assert_eq!(best(found), Some(found[found.len() - 3]));
     assert_eq!(outcome.losses.len(), found[found.len() - 1].step);
