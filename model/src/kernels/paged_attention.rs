@@ -158,60 +158,122 @@ impl Row<'_> {
         // SAFETY: every head of a block has BLOCK × `padded` floats, `padded` being a multiple of
         // LANES; queries and scores were just sized for HEADS.
         unsafe {
-            for (index, block) in self.blocks.iter().enumerate() {
-                let keys = self.cache.keys[base(*block)..base(*block) + size].as_ptr();
-                // Two chains a head hide the latency of the multiply-add.
-                let mut sums = [[L::splat(0.0); 2]; HEADS];
-                for at in (0..padded).step_by(2) {
-                    for chain in 0..2 {
-                        let key = L::load(keys.add((at + chain) * BLOCK));
-                        for (head, sum) in sums.iter_mut().enumerate() {
-                            let x = L::splat(*query.add(head * padded + at + chain));
-                            sum[chain] = x.mul_add(key, sum[chain]);
-                        }
-                    }
-                }
-                for (head, sum) in sums.iter().enumerate() {
-                    let target = self.scores.as_mut_ptr().add(head * length + index * BLOCK);
-                    sum[0].add(sum[1]).mul(L::splat(scale)).store(target);
-                }
+            let keys = |index: usize| self.cache.keys.as_ptr().add(base(self.blocks[index]));
+            let target = self.scores.as_mut_ptr();
+            let mut index = 0;
+            while index < self.blocks.len() {
+                let to = target.add(index * BLOCK);
+                index += if L::ATTENTION_VECTORS == 4 && index + 4 <= self.blocks.len() {
+                    let keys = std::array::from_fn(|at| keys(index + at));
+                    score::<L, HEADS, 4>(keys, query, padded, scale, to, length)
+                } else if L::ATTENTION_VECTORS >= 2 && index + 2 <= self.blocks.len() {
+                    let keys = std::array::from_fn(|at| keys(index + at));
+                    score::<L, HEADS, 2>(keys, query, padded, scale, to, length)
+                } else {
+                    score::<L, HEADS, 1>([keys(index)], query, padded, scale, to, length)
+                };
             }
             for scores in self.scores.chunks_exact_mut(length) {
                 softmax_kernel::<L>(&mut scores[..visible]);
             }
             let scores = self.scores.as_ptr();
-            for column in (0..padded).step_by(LANES) {
-                let mut sums = [[L::splat(0.0); 2]; HEADS];
-                for (index, block) in self.blocks.iter().enumerate() {
-                    let values = self.cache.values[base(*block)..base(*block) + size].as_ptr();
-                    let scores = scores.add(index * BLOCK);
-                    let count = BLOCK.min(visible - index * BLOCK);
-                    // The chain is known where the code is compiled: chosen by an index, the sums
-                    // would live in memory.
-                    for slot in (0..count & !1).step_by(2) {
-                        for chain in 0..2 {
-                            let value = L::load(values.add((slot + chain) * padded + column));
-                            for (head, sum) in sums.iter_mut().enumerate() {
-                                let p = L::splat(*scores.add(head * length + slot + chain));
-                                sum[chain] = p.mul_add(value, sum[chain]);
-                            }
-                        }
-                    }
-                    if count % 2 == 1 {
-                        let value = L::load(values.add((count - 1) * padded + column));
-                        for (head, sum) in sums.iter_mut().enumerate() {
-                            let p = L::splat(*scores.add(head * length + count - 1));
-                            sum[0] = p.mul_add(value, sum[0]);
-                        }
-                    }
-                }
-                for (head, sum) in sums.iter().enumerate() {
-                    let lanes = sum[0].add(sum[1]).to_array();
-                    let count = LANES.min(width.saturating_sub(column));
+            let values = |index: usize| self.cache.values.as_ptr().add(base(self.blocks[index]));
+            let mut vector = 0;
+            while vector * LANES < padded {
+                let left = padded / LANES - vector;
+                let mut sums = [[0.0; 4 * LANES]; HEADS];
+                let done = if L::ATTENTION_VECTORS == 4 && left >= 4 {
+                    self.mix::<L, HEADS, 4>(values, vector * LANES, scores, &mut sums)
+                } else if L::ATTENTION_VECTORS >= 2 && left >= 2 {
+                    self.mix::<L, HEADS, 2>(values, vector * LANES, scores, &mut sums)
+                } else {
+                    self.mix::<L, HEADS, 1>(values, vector * LANES, scores, &mut sums)
+                };
+                let column = vector * LANES;
+                let count = (done * LANES).min(width.saturating_sub(column));
+                for (head, sums) in sums.iter().enumerate() {
                     out[head * width + column..head * width + column + count]
-                        .copy_from_slice(&lanes[..count]);
+                        .copy_from_slice(&sums[..count]);
                 }
+                vector += done;
             }
         }
     }
+
+    /// `VECTORS` vectors of columns of the sum of values, weighted by every head's probabilities;
+    /// returns `VECTORS`.
+    #[inline(always)]
+    unsafe fn mix<L: Lanes, const HEADS: usize, const VECTORS: usize>(
+        &self,
+        values: impl Fn(usize) -> *const f32,
+        column: usize,
+        scores: *const f32,
+        out: &mut [[f32; 4 * LANES]; HEADS],
+    ) -> usize {
+        let length = self.blocks.len() * BLOCK;
+        // SAFETY: the caller's: a block of values behind every pointer, HEADS rows of scores.
+        unsafe {
+            let mut sums = [[L::splat(0.0); VECTORS]; HEADS];
+            for index in 0..self.blocks.len() {
+                let values = values(index).add(column);
+                let scores = scores.add(index * BLOCK);
+                for slot in 0..BLOCK.min(self.visible - index * BLOCK) {
+                    let row = values.add(slot * self.padded);
+                    let mut values = [L::splat(0.0); VECTORS];
+                    for (at, value) in values.iter_mut().enumerate() {
+                        *value = L::load(row.add(at * LANES));
+                    }
+                    for (head, sums) in sums.iter_mut().enumerate() {
+                        let p = L::splat(*scores.add(head * length + slot));
+                        for (sum, value) in sums.iter_mut().zip(values) {
+                            *sum = p.mul_add(value, *sum);
+                        }
+                    }
+                }
+            }
+            for (out, sums) in out.iter_mut().zip(sums) {
+                for (at, sum) in sums.into_iter().enumerate() {
+                    sum.store(out[at * LANES..].as_mut_ptr());
+                }
+            }
+        }
+        VECTORS
+    }
+}
+
+/// Every head's scores against `VECTORS` blocks of keys, to rows of `out` that are `length` apart;
+/// returns `VECTORS`. Several blocks at a time, since a query's value is then read once for all.
+#[inline(always)]
+unsafe fn score<L: Lanes, const HEADS: usize, const VECTORS: usize>(
+    keys: [*const f32; VECTORS],
+    query: *const f32,
+    padded: usize,
+    scale: f32,
+    out: *mut f32,
+    length: usize,
+) -> usize {
+    // SAFETY: the caller's: every block has `padded` × BLOCK floats, there are HEADS queries of
+    // `padded` floats, and room for the scores.
+    unsafe {
+        let mut sums = [[L::splat(0.0); VECTORS]; HEADS];
+        for at in 0..padded {
+            let mut vectors = [L::splat(0.0); VECTORS];
+            for (vector, keys) in vectors.iter_mut().zip(keys) {
+                *vector = L::load(keys.add(at * BLOCK));
+            }
+            for (head, sums) in sums.iter_mut().enumerate() {
+                let x = L::splat(*query.add(head * padded + at));
+                for (sum, key) in sums.iter_mut().zip(vectors) {
+                    *sum = x.mul_add(key, *sum);
+                }
+            }
+        }
+        for (head, sums) in sums.into_iter().enumerate() {
+            for (at, sum) in sums.into_iter().enumerate() {
+                let to = out.add(head * length + at * BLOCK);
+                sum.mul(L::splat(scale)).store(to);
+            }
+        }
+    }
+    VECTORS
 }

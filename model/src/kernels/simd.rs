@@ -25,6 +25,9 @@ pub(crate) trait Lanes: Copy {
     const TILE_ROWS: usize;
     /// Vectors of columns of a matrix tile.
     const TILE_VECTORS: usize;
+    /// Vectors of keys or values (1, 2 or 4) whose sums for three or four heads fit into the
+    /// registers.
+    const ATTENTION_VECTORS: usize;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(pointer: *const f32) -> Self;
@@ -103,6 +106,7 @@ pub(crate) struct Portable([f32; LANES]);
 impl Lanes for Portable {
     const TILE_ROWS: usize = 4;
     const TILE_VECTORS: usize = 2;
+    const ATTENTION_VECTORS: usize = 1;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -154,6 +158,7 @@ mod x86 {
         // loop, which halves the rate.
         const TILE_ROWS: usize = 10;
         const TILE_VECTORS: usize = 2;
+        const ATTENTION_VECTORS: usize = 4;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
@@ -221,6 +226,7 @@ mod x86 {
         // Twelve of the sixteen registers are sums, two hold weights, one the input.
         const TILE_ROWS: usize = 6;
         const TILE_VECTORS: usize = 1;
+        const ATTENTION_VECTORS: usize = 2;
 
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
