@@ -148,7 +148,7 @@ fn the_schema_describes_the_document() {
     let schema = harness::json_schema();
     assert_eq!(schema["additionalProperties"], json!(false));
     let hooks = schema["$defs"]["Hook"]["oneOf"].as_array().unwrap();
-    assert_eq!(hooks.len(), 15);
+    assert_eq!(hooks.len(), 16);
     for hook in hooks {
         assert!(hook["properties"]["type"]["const"].is_string(), "{hook}");
         assert!(

@@ -104,7 +104,7 @@ fn only_rollouts_that_may_have_gone_another_way_are_made_again() {
     let harness = ["--harness", "nudging"];
     assert_eq!(eval(&place, &harness).0, 0);
     // Numbers are found alike whatever they are compared with.
-    let numeric = "tasks.verifier={numeric: {tolerance: 1.0e-6}}";
+    let numeric = r#"tasks.verifier={"numeric": {"tolerance": 1.0e-6}}"#;
     eval(&place, &[&harness[..], &["--set", numeric]].concat());
     assert_eq!(asked.load(Ordering::Relaxed), 6);
     let math = [&harness[..], &["--set", "tasks.verifier=math"]].concat();

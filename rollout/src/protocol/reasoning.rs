@@ -129,8 +129,10 @@ fn is_quoted(reply: &str, start: usize, length: usize) -> bool {
     let is_quote = |c: char| matches!(c, '"' | '\'' | '`');
     let before = &reply[reply.floor_char_boundary(start.saturating_sub(NEAR))..start];
     let line = before.rsplit('\n').next().unwrap_or(before);
-    line.ends_with(is_quote)
-        || reply[start + length..].starts_with(is_quote)
+    let after = &reply[start + length..];
+    // Three backquotes are a fence.
+    line.ends_with(is_quote) && !line.ends_with("```")
+        || after.starts_with(is_quote) && !after.starts_with("```")
         || line.matches('"').count() % 2 == 1
 }
 

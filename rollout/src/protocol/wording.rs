@@ -91,11 +91,12 @@ fn is_around(object: &Map<String, Value>, key: &str, tools: &Tools) -> bool {
         Some(Value::Array(items)) if items.len() == 1 => items.first(),
         other => other,
     };
-    let is_call = |inner: &Value| {
-        let name = inner.get("name").and_then(Value::as_str);
-        name.is_some_and(|name| tools.contains_key(name) || inner.get("arguments").is_some())
+    let Some(Value::Object(inner)) = inner else {
+        return false;
     };
-    inner.is_some_and(is_call)
+    let name = inner.get("name").and_then(Value::as_str);
+    name.is_some_and(|name| tools.contains_key(name) || inner.contains_key("arguments"))
+        || AROUND.iter().any(|key| is_around(inner, key, tools))
 }
 
 fn only_object(value: Value) -> Option<Map<String, Value>> {

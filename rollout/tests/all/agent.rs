@@ -230,7 +230,7 @@ async fn a_policy_without_a_tool_interface_gets_tags_in_place_of_native_calls() 
 async fn a_memory_that_shows_few_notes_shows_those_about_the_problem() {
     let outcome = script(FENCED)
         .with(|script| {
-            script.task.problem = "How many percent are 3 of 4?".into();
+            script.task.problem = "What percent of 4 is 3?".into();
             let memory = &mut script.harness.memory;
             memory.kind = MemoryKind::Notes;
             memory.shown = 1;

@@ -72,8 +72,10 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     for (step, report) in reports.iter().enumerate() {
         let close = |ours: f64, theirs: f64| (ours - theirs).abs() < 1e-5 * theirs.abs();
         assert!(close(report.loss, golden_run.losses[step]), "{report:?}");
+        // Norms from the second step on are those at weights that rounding has moved already.
+        let norm = golden_run.grad_norms[step];
         assert!(
-            close(report.gradient_norm, golden_run.grad_norms[step]),
+            (report.gradient_norm - norm).abs() < 20.0 * golden_run.rms_noise * norm,
             "{report:?}"
         );
         assert!(

@@ -79,7 +79,7 @@ fn a_run_stopped_after_any_step_keeps_the_same_adapter() {
 #[test]
 fn training_ends_when_patience_does_and_stays_ended() {
     let patient = TrainOptions {
-        patience: 2,
+        patience: 1,
         ..hasty()
     };
     let (dataset, directory) = (dataset(), tempfile::tempdir().expect("directory"));
@@ -90,7 +90,7 @@ fn training_ends_when_patience_does_and_stays_ended() {
         outcome.evaluations
     );
     let found = &outcome.evaluations;
-    assert_eq!(best(found), Some(found[found.len() - 3]));
+    assert_eq!(best(found), Some(found[found.len() - 2]));
     assert_eq!(outcome.losses.len(), found[found.len() - 1].step);
 
     let again = run_on(&dataset, directory.path(), 0, &patient);
