@@ -1,6 +1,7 @@
 //! Finding the answer of a text.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::number::{self, Token};
 use super::{Extracted, ExtractionRule};
@@ -19,15 +20,7 @@ pub(super) fn number_of(text: &str) -> Option<Extracted> {
     {
         return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
     }
-    let line = last_line(text)?;
-    let tokens = number::tokens(line);
-    if is_alternative(line, &tokens) {
-        return None;
-    }
-    found(
-        &line[tokens.last()?.range.clone()],
-        ExtractionRule::LastNumber,
-    )
+    found(last_number(last_line(text)?)?, ExtractionRule::LastNumber)
 }
 
 /// The text that a text gives as its answer.
@@ -166,10 +159,36 @@ pub(super) fn number_of_statement(statement: &str) -> Option<Option<String>> {
 }
 
 /// Whether two numbers stand on either side of an "or".
-pub(super) fn is_alternative(text: &str, tokens: &[Token]) -> bool {
+fn is_alternative(text: &str, tokens: &[Token]) -> bool {
     tokens
         .windows(2)
         .any(|pair| is_or(&text[pair[0].range.end..pair[1].range.start]))
+}
+
+/// The last number of a line; none where it is one of two, or something else than a value.
+pub(super) fn last_number(line: &str) -> Option<&str> {
+    let tokens = number::tokens(line);
+    let (last, earlier) = tokens.split_last()?;
+    let Range { start, end } = last.range.clone();
+    let is_pair = earlier
+        .last()
+        .is_some_and(|token| line[token.range.end..start].trim().is_empty());
+    let is_value = !is_pair
+        && !is_alternative(line, &tokens)
+        && !is_bound(&line[..start])
+        && !line[end..].trim_start().starts_with('^');
+    is_value.then(|| &line[start..end])
+}
+
+/// Whether what stands before a number makes it a bound, an exponent, or what the answer is not.
+fn is_bound(before: &str) -> bool {
+    let before = before.trim_end();
+    let is_arrow = ["->", "=>"].iter().any(|arrow| before.ends_with(arrow));
+    let is_sign = ["<", ">", "<=", ">=", "!=", "≤", "≥", "≠", "^"]
+        .iter()
+        .any(|sign| before.ends_with(sign));
+    let word = before.rsplit(char::is_whitespace).next().unwrap_or("");
+    is_sign && !is_arrow || word.eq_ignore_ascii_case("not") || word.ends_with("n't")
 }
 
 /// The last line that isn't markup alone.

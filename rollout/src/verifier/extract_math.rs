@@ -360,14 +360,10 @@ fn of_last_line(text: &str) -> Option<Extracted> {
 }
 
 fn last_number(line: &str) -> Option<Extracted> {
-    let tokens = number::tokens(line);
-    if extract::is_alternative(line, &tokens) || has_formula(line) {
+    if has_formula(line) {
         return None;
     }
-    found(
-        &line[tokens.last()?.range.clone()],
-        ExtractionRule::LastNumber,
-    )
+    found(extract::last_number(line)?, ExtractionRule::LastNumber)
 }
 
 /// Whether LaTeX commands stand in a text: its numbers are parts of formulas then.

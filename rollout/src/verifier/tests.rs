@@ -95,6 +95,7 @@ fn the_last_number_of_the_last_line() {
     );
     assert_eq!(found("Answer \\[\n 9 \n\\]"), found_as("9", "last_number"));
     assert_eq!(found("10 - 3"), found_as("3", "last_number"));
+    assert_eq!(found("so -> 5"), found_as("5", "last_number"));
     assert_eq!(found("It's −3 degrees"), found_as("−3", "last_number"));
     assert_eq!(found("half of it: 1 1/4"), found_as("1 1/4", "last_number"));
     for text in [
@@ -104,6 +105,14 @@ fn the_last_number_of_the_last_line() {
         "m^2",
         "5 apples\nnone at all",
         "12 or 13",
+        "not 5",
+        "It isn't 5.",
+        "> 5",
+        "x >= 5",
+        "x ≠ 5",
+        "5^",
+        "2^5",
+        "5 5",
         "",
     ] {
         assert_eq!(found(text), None, "{text}");
