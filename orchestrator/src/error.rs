@@ -193,13 +193,13 @@ pub enum RunError {
         root: PathBuf,
     },
     /// No adapter, or several, begin like this.
-    #[error("no single adapter in {folder} begins with {prefix}; there are: {known}")]
+    #[error("no single adapter in {folder} begins with {prefix}; {known}")]
     NoAdapter {
         /// What was asked for.
         prefix: String,
         /// Where adapters are.
         folder: PathBuf,
-        /// The adapters there.
+        /// What is there.
         known: String,
     },
     /// No rollout, or several, begin like this.

@@ -280,7 +280,11 @@ pub(crate) fn find_adapter(run: &Path, prefix: &str) -> Result<String, RunError>
         _ => Err(RunError::NoAdapter {
             prefix: prefix.to_owned(),
             folder,
-            known: known.join(", "),
+            known: if known.is_empty() {
+                "there is none".to_owned()
+            } else {
+                format!("there are: {}", known.join(", "))
+            },
         }),
     }
 }
