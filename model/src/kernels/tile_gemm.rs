@@ -69,33 +69,18 @@ impl Tiles {
         row: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Self {
         let mut tiles = Self::zeros(count, k, parts);
-        let depth = tiles.depth;
         let size = tiles.block_lines();
         if size == 0 {
             return tiles;
         }
-        let fill = |(block, lines): (usize, &mut [Line])| {
-            let mut values = vec![0.0f32; depth * DEPTH];
-            for at in 0..BLOCK.min(count - block * BLOCK) {
-                row(block * BLOCK + at, &mut values[..k]);
-                let (tile, line) = (at / 16, at % 16);
-                for (position, values) in values.chunks_exact(DEPTH).enumerate() {
-                    let first = position * parts * 2;
-                    let (mut high, mut low) = ([0; DEPTH], [0; DEPTH]);
-                    split(values, &mut high, &mut low);
-                    for (part, values) in [high, low].iter().enumerate().take(parts) {
-                        let base = (first + part * 2 + tile) * (TILE / DEPTH);
-                        if is_paired {
-                            for (pair, value) in values.chunks_exact(2).enumerate() {
-                                lines[base + pair].0[2 * line..2 * line + 2].copy_from_slice(value);
-                            }
-                        } else {
-                            lines[base + line].0 = *values;
-                        }
-                    }
-                }
-            }
+        let source = Vectors {
+            row,
+            count,
+            k,
+            parts,
+            is_paired,
         };
+        let fill = |(block, lines): (usize, &mut [Line])| wide(|| source.fill(block, lines));
         if count * k < 1 << 13 {
             tiles
                 .lines
@@ -180,6 +165,42 @@ impl Tiles {
     }
 }
 
+/// Vectors of length `k`, `row(i, out)` writing vector i's values, to be stored in tiles.
+struct Vectors<Row> {
+    row: Row,
+    count: usize,
+    k: usize,
+    parts: usize,
+    is_paired: bool,
+}
+
+impl<Row: Fn(usize, &mut [f32])> Vectors<Row> {
+    /// Writes the tiles of one block of 32 vectors.
+    #[inline(always)]
+    fn fill(&self, block: usize, lines: &mut [Line]) {
+        let mut values = vec![0.0f32; self.k.next_multiple_of(DEPTH)];
+        for at in 0..BLOCK.min(self.count - block * BLOCK) {
+            (self.row)(block * BLOCK + at, &mut values[..self.k]);
+            let (values, _) = values.as_chunks::<DEPTH>();
+            let (side, line) = (at / 16, at % 16);
+            for (position, values) in values.iter().enumerate() {
+                for part in 0..self.parts {
+                    let halves = halves(values, part);
+                    let tile = (position * self.parts + part) * 2 + side;
+                    let lines = &mut lines[tile * (TILE / DEPTH)..(tile + 1) * (TILE / DEPTH)];
+                    if self.is_paired {
+                        for (to, pair) in lines.iter_mut().zip(halves.chunks_exact(2)) {
+                            to.0[2 * line..2 * line + 2].copy_from_slice(pair);
+                        }
+                    } else {
+                        lines[line].0 = halves;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The columns of row-major `values[k, count]`, to be stored in tiles.
 struct Columns<'a> {
     values: &'a [f32],
@@ -208,7 +229,7 @@ impl Columns<'_> {
                 let from = (position * DEPTH + at) * self.count + first;
                 let mut values = [0.0; 16];
                 values[..columns].copy_from_slice(&self.values[from..from + columns]);
-                *row = half(&values, part);
+                *row = self::halves(&values, part);
             }
             if self.is_paired {
                 for (line, pair) in tile.iter_mut().zip(halves[..depth].chunks(2)) {
@@ -227,11 +248,6 @@ impl Columns<'_> {
             }
         }
     }
-}
-
-/// The nearest bfloat16 of each value, ties to even, and the nearest of what is left.
-fn split(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
-    wide(|| split_kernel(values, high, low));
 }
 
 /// Runs `work`, compiled for wide registers where the processor has them.
@@ -253,23 +269,16 @@ fn wide<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// One part of each value, see [`split`].
+/// One part of each value: first the nearest bfloat16, ties to even, then the nearest of what that
+/// leaves.
 #[inline(always)]
-fn half(values: &[f32; 16], part: usize) -> [u16; 16] {
-    let mut out = [0; 16];
+fn halves<const COUNT: usize>(values: &[f32; COUNT], part: usize) -> [u16; COUNT] {
+    let mut out = [0; COUNT];
     for (value, out) in values.iter().zip(&mut out) {
         let high = rounded(*value);
         *out = if part == 0 { high } else { rest(*value, high) };
     }
     out
-}
-
-#[inline(always)]
-fn split_kernel(values: &[f32], high: &mut [u16; DEPTH], low: &mut [u16; DEPTH]) {
-    for ((value, high), low) in values.iter().zip(high).zip(low) {
-        *high = rounded(*value);
-        *low = rest(*value, *high);
-    }
 }
 
 /// The nearest bfloat16 of what `high` leaves of the value.
