@@ -206,11 +206,7 @@ impl ModelConfig {
         }
         let heads = raw.num_attention_heads;
         let key_value = raw.num_key_value_heads.unwrap_or(heads);
-        if heads == 0 || key_value == 0 || !heads.is_multiple_of(key_value) {
-            return unsupported(format!(
-                "{heads} query heads over {key_value} key-value heads"
-            ));
-        }
+        check_heads(heads, key_value)?;
         let rope = raw.rope_parameters.or(raw.rope_scaling);
         let theta = raw
             .rope_theta
@@ -286,6 +282,8 @@ impl ModelConfig {
         }
         let hidden_size = integer("embedding_length")?;
         let heads = integer("attention.head_count")?;
+        let key_value = integer("attention.head_count_kv").unwrap_or(heads);
+        check_heads(heads, key_value)?;
         Ok(Self {
             family,
             vocab_size,
@@ -293,8 +291,8 @@ impl ModelConfig {
             intermediate_size: integer("feed_forward_length")?,
             num_hidden_layers: integer("block_count")?,
             num_attention_heads: heads,
-            num_key_value_heads: integer("attention.head_count_kv").unwrap_or(heads),
-            head_dim: integer("attention.key_length").unwrap_or(hidden_size / heads.max(1)),
+            num_key_value_heads: key_value,
+            head_dim: integer("attention.key_length").unwrap_or(hidden_size / heads),
             rms_norm_eps: round_decimal(
                 float("attention.layer_norm_rms_epsilon")
                     .ok_or_else(|| missing(&key("attention.layer_norm_rms_epsilon")))?,
@@ -405,6 +403,16 @@ fn round_decimal(value: f64) -> f64 {
     format!("{single:e}").parse().unwrap_or(value)
 }
 
+/// Attention reads keys by query head divided by group: both counts must fit each other.
+fn check_heads(heads: usize, key_value: usize) -> Result<(), ConfigError> {
+    if heads == 0 || key_value == 0 || !heads.is_multiple_of(key_value) {
+        return Err(ConfigError::Unsupported {
+            what: format!("{heads} query heads over {key_value} key-value heads"),
+        });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,5 +458,29 @@ mod tests {
         let mut other = base;
         other["rope_parameters"]["rope_type"] = "yarn".into();
         assert!(parse(other).expect_err("rope").to_string().contains("yarn"));
+    }
+    #[test]
+    fn head_counts_of_a_gguf_file_must_fit_each_other() {
+        let read = |heads: u32, key_value: u32| {
+            let number = |name: &str, value: u32| (format!("llama.{name}"), Value::U32(value));
+            let mut metadata = HashMap::from([
+                number("embedding_length", 8),
+                number("feed_forward_length", 8),
+                number("block_count", 1),
+                number("context_length", 16),
+                number("attention.head_count", heads),
+                number("attention.head_count_kv", key_value),
+            ]);
+            let family = Value::String("llama".into());
+            metadata.insert("general.architecture".into(), family);
+            let epsilon = "llama.attention.layer_norm_rms_epsilon";
+            metadata.insert(epsilon.into(), Value::F32(1e-5));
+            ModelConfig::from_gguf(&metadata, 8, false)
+        };
+        assert_eq!(read(4, 2).expect("supported").head_dim, 2);
+        for (heads, key_value) in [(5, 3), (4, 0), (0, 0), (2, 4)] {
+            let error = read(heads, key_value).expect_err("refused");
+            assert!(error.to_string().contains("key-value heads"), "{error}");
+        }
     }
 }

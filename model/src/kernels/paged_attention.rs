@@ -32,7 +32,13 @@ pub(crate) struct Reader<'a> {
 }
 
 impl LayerCache {
+    /// # Panics
+    /// If the query heads can't be shared out evenly.
     pub(crate) fn new(blocks: usize, heads: Heads) -> Self {
+        assert!(
+            heads.key_value > 0 && heads.query.is_multiple_of(heads.key_value),
+            "{heads:?}"
+        );
         let size = blocks * Self::block_floats(heads);
         Self {
             keys: AlignedFloats::zeros(size),
@@ -155,8 +161,9 @@ impl Row<'_> {
         let base = |block: u32| (block as usize * key_value + kv) * size;
         let query = self.query.as_ptr();
         let scale = 1.0 / (width as f32).sqrt();
-        // SAFETY: every head of a block has BLOCK × `padded` floats, `padded` being a multiple of
-        // LANES; queries and scores were just sized for HEADS.
+        // SAFETY: block ids come from the pool that sized the arrays, and `kv` is one of the heads,
+        // which `new` has checked to be shared out evenly; every head of a block has BLOCK × `padded`
+        // floats, `padded` being a multiple of LANES; queries and scores were just sized for HEADS.
         unsafe {
             let keys = |index: usize| self.cache.keys.as_ptr().add(base(self.blocks[index]));
             let target = self.scores.as_mut_ptr();
