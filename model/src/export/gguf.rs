@@ -34,9 +34,10 @@ pub(super) fn write(export: Export<'_>, kind: WeightType, out: &Path) -> Result<
             what: name.clone(),
             form: "a GGUF file",
         })?;
+        let kind = stored_as(&weight, kind)?;
         kind.check(&name, &weight)?;
         let weight = to_gguf_rows(&name, weight, config)?;
-        let dtype = dtype(&weight, kind)?;
+        let dtype = kind.in_gguf();
         tensors.insert(gguf, QTensor::quantize(&weight.contiguous()?, dtype)?);
     }
     let metadata: Vec<(&str, &Value)> = metadata.iter().map(|(k, v)| (k.as_str(), v)).collect();
@@ -53,15 +54,14 @@ pub(super) fn write(export: Export<'_>, kind: WeightType, out: &Path) -> Result<
 }
 
 /// The type of one tensor: llama.cpp expects vectors in f32.
-fn dtype(weight: &Tensor, kind: WeightType) -> Result<GgmlDType, ExportError> {
+fn stored_as(weight: &Tensor, kind: WeightType) -> Result<WeightType, ExportError> {
     if weight.rank() < 2 {
-        return Ok(GgmlDType::F32);
+        return Ok(WeightType::F32);
     }
-    let dtype = kind.in_gguf();
     let is_whole = weight
         .dim(candle_core::D::Minus1)?
-        .is_multiple_of(dtype.block_size());
-    Ok(if is_whole { dtype } else { GgmlDType::F16 })
+        .is_multiple_of(kind.in_gguf().block_size());
+    Ok(if is_whole { kind } else { WeightType::F16 })
 }
 
 /// Tensors of the source that are no weights, such as a table of rotary frequencies: they belong to

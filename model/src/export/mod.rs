@@ -95,6 +95,9 @@ impl std::fmt::Display for WeightType {
     }
 }
 
+/// The largest number of 16 bits.
+const F16_MAX: f32 = 65_504.0;
+
 impl WeightType {
     fn in_gguf(self) -> GgmlDType {
         match self {
@@ -119,8 +122,8 @@ impl WeightType {
     fn check(self, name: &str, weight: &Tensor) -> Result<(), ExportError> {
         let limit = match self {
             Self::F32 | Self::Bf16 => f32::MAX,
-            Self::F16 => 65_504.0,
-            Self::Q8_0 => 127.0 * 65_504.0,
+            Self::F16 => F16_MAX,
+            Self::Q8_0 => 127.0 * F16_MAX,
         };
         let largest = weight.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?;
         // max passes NaN over or on, as the case may be; a sum always carries it.
