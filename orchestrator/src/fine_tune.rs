@@ -56,20 +56,25 @@ impl Workshop {
     ) -> Result<Lesson, RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
-        let problems = chosen
-            .iter()
-            .map(|trajectory| trajectory.task_hash.as_str());
-        let aside = held_out(problems, sft.validation, self.seed().derive("validation"));
-        let (mut all, mut validated) = (Vec::new(), BTreeSet::new());
-        let (mut trajectories, mut lost) = (0, 0);
+        let mut usable = Vec::with_capacity(chosen.len());
         for trajectory in chosen {
             let mut found = rows(trajectory, &base.stop_tokens);
             if found.is_empty() {
                 found.extend(row_of_messages(base, trajectory)?);
             }
-            if found.is_empty() {
-                lost += 1;
-            } else if aside.contains(trajectory.task_hash.as_str()) {
+            if !found.is_empty() {
+                usable.push((*trajectory, found));
+            }
+        }
+        let lost = chosen.len() - usable.len();
+        let problems = usable
+            .iter()
+            .map(|(trajectory, _)| trajectory.task_hash.as_str());
+        let aside = held_out(problems, sft.validation, self.seed().derive("validation"));
+        let (mut all, mut validated) = (Vec::new(), BTreeSet::new());
+        let mut trajectories = 0;
+        for (trajectory, found) in usable {
+            if aside.contains(trajectory.task_hash.as_str()) {
                 validated.extend(found.iter().map(|row| row.id.clone()));
             } else {
                 trajectories += 1;
