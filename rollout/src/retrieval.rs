@@ -8,10 +8,14 @@ const WEIGHT: usize = 1 << 20;
 /// The words of a text in lower case, with a blank on either side of each.
 pub(crate) fn words(text: &str) -> String {
     let lower = text.to_lowercase();
-    let words = lower
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    words.fold(" ".to_owned(), |text, word| format!("{text}{word} "))
+    let mut words = " ".to_owned();
+    for word in lower.split(|c: char| !c.is_alphanumeric()) {
+        if !word.is_empty() {
+            words.push_str(word);
+            words.push(' ');
+        }
+    }
+    words
 }
 
 /// The `most` entries that share most with a problem, in their own order; 0 means all. A shared word

@@ -69,6 +69,8 @@ struct LineFence {
     line: usize,
     end: usize,
     length: usize,
+    /// The greatest length from here on.
+    longest: usize,
 }
 
 impl<'a> LineFences<'a> {
@@ -83,9 +85,15 @@ impl<'a> LineFences<'a> {
                     line: position,
                     end: position + indent + length,
                     length,
+                    longest: length,
                 });
             }
             position += line.len();
+        }
+        let mut longest = 0;
+        for fence in places.iter_mut().rev() {
+            longest = longest.max(fence.length);
+            fence.longest = longest;
         }
         LineFences { text, places }
     }
@@ -96,8 +104,11 @@ impl<'a> LineFences<'a> {
     fn body(&self, start: usize, length: usize) -> Option<(&'a str, usize)> {
         let text = &self.text[start..];
         let next = self.places.partition_point(|fence| fence.line < start);
-        let mut after = self.places[next..].iter();
-        if let Some(fence) = after.find(|fence| fence.length >= length) {
+        let after = &self.places[next..];
+        // Without looking through them all where none is long enough.
+        if after.first().is_some_and(|fence| fence.longest >= length)
+            && let Some(fence) = after.iter().find(|fence| fence.length >= length)
+        {
             return Some((&text[..fence.line - start], fence.end - start));
         }
         let mut position = 0;

@@ -134,7 +134,11 @@ pub(super) fn read(
             is_repaired: call.is_repaired,
         }),
         Ok(None) => Object::Other { end },
-        Err(reason) => Object::Broken { reason },
+        Err(reason) => {
+            // The objects inside it are read next, each as far as this one was.
+            patience.spend(end - start);
+            Object::Broken { reason }
+        }
     }
 }
 

@@ -90,9 +90,9 @@ fn closed_by_braces(text: &str) -> Option<String> {
 /// Where the end of a program was damaged: with as many parentheses closed as opened.
 fn balanced(mut program: String) -> String {
     program.extend(std::iter::repeat_n(')', surplus(&program, '(', ')')));
-    while program.ends_with(')') && surplus(&program, ')', '(') > 0 {
-        program.pop();
-    }
+    let last = program.len() - program.trim_end_matches(')').len();
+    let extra = surplus(&program, ')', '(').min(last);
+    program.truncate(program.len() - extra);
     program
 }
 
@@ -233,10 +233,13 @@ impl<'a> Reader<'a> {
         self.take(quote);
         let mut result = String::new();
         let mut ends_in_brace = false;
+        // How many more braces the string has closed than opened.
+        let mut closed = 0i64;
         loop {
             let next = self.peek();
             if matches!(next, None | Some('\n'))
                 && ends_in_brace
+                && closed > 0
                 && let Some(program) = closed_by_braces(&result)
             {
                 self.is_closed = true;
@@ -258,6 +261,7 @@ impl<'a> Reader<'a> {
                 ends_in_brace = false;
             } else {
                 result.push(c);
+                closed += i64::from(c == '}') - i64::from(c == '{');
                 ends_in_brace = c == '}' || ends_in_brace && c.is_whitespace();
             }
         }

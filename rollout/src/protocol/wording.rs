@@ -36,13 +36,19 @@ const AROUND: [&str; 6] = [
     "tool",
 ];
 
+/// Most objects and lists around a call.
+const WRAPPINGS: usize = 4;
+
 /// Brings an object that is a call in other words to `name` and `arguments`, and says what was wrong
 /// with it. `None` leaves the object as it is.
 pub(super) fn settle(object: &mut Map<String, Value>, tools: &Tools) -> Option<String> {
     if object.contains_key("name") && object.contains_key("arguments") {
         return None;
     }
-    if let Some(key) = AROUND.iter().find(|key| is_around(object, key, tools)) {
+    if let Some(key) = AROUND
+        .iter()
+        .find(|key| is_around(object, key, tools, WRAPPINGS))
+    {
         let inner = object.remove(*key).and_then(only_object)?;
         *object = inner;
         // The object itself may have other words too.
@@ -85,8 +91,8 @@ pub(super) fn is_known(word: &str) -> bool {
         .any(|known| *known == word)
 }
 
-/// Whether a call stands inside `key`.
-fn is_around(object: &Map<String, Value>, key: &str, tools: &Tools) -> bool {
+/// Whether a call stands inside `key`, with at most `most` others around it.
+fn is_around(object: &Map<String, Value>, key: &str, tools: &Tools, most: usize) -> bool {
     let inner = match object.get(key) {
         Some(Value::Array(items)) if items.len() == 1 => items.first(),
         other => other,
@@ -96,7 +102,10 @@ fn is_around(object: &Map<String, Value>, key: &str, tools: &Tools) -> bool {
     };
     let name = inner.get("name").and_then(Value::as_str);
     name.is_some_and(|name| tools.contains_key(name) || inner.contains_key("arguments"))
-        || AROUND.iter().any(|key| is_around(inner, key, tools))
+        || most > 1
+            && AROUND
+                .iter()
+                .any(|key| is_around(inner, key, tools, most - 1))
 }
 
 fn only_object(value: Value) -> Option<Map<String, Value>> {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Parts that make readers work.
-const PARTS: [&str; 34] = [
+const PARTS: [&str; 40] = [
     "{",
     "}",
     "[",
@@ -40,6 +40,12 @@ const PARTS: [&str; 34] = [
     "1",
     "x",
     "}\n",
+    "{}\n",
+    "(",
+    ")",
+    ")}",
+    "x````\n",
+    "{\"x\":0,\"name\":1,\"arguments\":",
 ];
 
 /// Processor time of this thread: other work on the machine is no fault of a reader.
@@ -82,6 +88,23 @@ fn no_reply_takes_long_to_read() {
             let took = readers_take(&text);
             assert!(took < most, "{prefix:?} and many {part:?}: {took:?}");
         }
+    }
+    // Fences that none of the many later ones closes.
+    let fences = format!("{}{}", "x````\n".repeat(5000), " ```\n".repeat(6000));
+    // Bad calls inside each other around a payload that each reads again.
+    let nested = format!(
+        "{}[{}]{}",
+        "{\"x\":0,\"name\":1,\"arguments\":".repeat(120),
+        ["{\"\":0}"; 7000].join(","),
+        "}".repeat(120)
+    );
+    let closed = format!(
+        "{{\"name\": \"python\", \"arguments\": {{\"code\": \"{}}}}}",
+        ")".repeat(60_000)
+    );
+    for text in [fences, nested, closed] {
+        let took = readers_take(&text);
+        assert!(took < most, "{}…: {took:?}", &text[..40]);
     }
     for pair in PARTS.windows(2) {
         let text = pair.concat().repeat(65_536 / pair.concat().len());
