@@ -75,7 +75,8 @@ impl Workshop {
                 reference.best = back.clone();
                 return Ok(back);
             }
-            is_better_than_best |= point == Point::Best && row.loss.delta.estimate > 0.0;
+            let worst = row.loss.delta.counts().at_worst();
+            is_better_than_best |= point == Point::Best && worst.gained > worst.lost;
         }
         if is_better_than_best {
             reference.best = head.clone();

@@ -476,6 +476,7 @@ impl Report {
         let patch_decisions: Vec<PatchRow> = rows(store, kind::PATCH).await?;
         let weight_decisions: Vec<WeightsRow> = rows(store, kind::WEIGHTS).await?;
         let cells: Vec<EvaluateRow> = rows(store, kind::EVALUATE).await?;
+        let rollbacks: Vec<RollbackRow> = rows(store, kind::ROLLBACK).await?;
         let critiques: Vec<Critique> = rows(store, kind::CRITIQUE).await?;
         let diagnoses: Vec<DiagnoseRow> = rows(store, kind::DIAGNOSE).await?;
         let totals = store.totals().await?;
@@ -538,7 +539,7 @@ impl Report {
             rollouts: totals.rollouts,
             left_out: totals.left_out,
             generated_tokens: totals.completion_tokens,
-            saturated: failures::saturated(&diagnoses, &weight_decisions),
+            saturated: failures::saturated(&diagnoses, &weight_decisions, &rollbacks),
             diagnoses,
             patch_decisions,
             weight_decisions,
@@ -546,7 +547,7 @@ impl Report {
             removals: rows(store, kind::REMOVAL).await?,
             retention: rows(store, kind::RETENTION).await?,
             references: rows(store, kind::REFERENCE).await?,
-            rollbacks: rows(store, kind::ROLLBACK).await?,
+            rollbacks,
         })
     }
 }

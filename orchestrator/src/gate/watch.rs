@@ -2,6 +2,7 @@
 
 use rollout::task::{Split, Task};
 
+use super::evidence::Counts;
 use super::loss::{Loss, Tolerance, Watch};
 use super::measure::paired;
 use crate::error::RunError;
@@ -74,7 +75,7 @@ impl Workshop {
                 rolled.next().unwrap_or_default(),
                 rolled.next().unwrap_or_default(),
             );
-            let wants_more = watch.record(paired(&old, &new));
+            let wants_more = watch.record(looked_at(&old, &new));
             all.extend(trials);
             first.extend(old);
             second.extend(new);
@@ -88,5 +89,44 @@ impl Workshop {
             earlier: first,
             later: second,
         })
+    }
+}
+
+/// Pairs of a look at losses. What the earlier arm solved and the later one was left out of, since the
+/// server or the sandbox took one and not the other, counts like an undecided verdict: that its texts
+/// have become too much for them is a loss too.
+fn looked_at(earlier: &[Rolled], later: &[Rolled]) -> Counts {
+    let gone = |(earlier, later): &(&Rolled, &Rolled)| {
+        later.is_none()
+            && earlier
+                .as_ref()
+                .is_some_and(|rollout| rollout.verdict.correct)
+    };
+    let gone = earlier.iter().zip(later).filter(gone).count();
+    let gone = u32::try_from(gone).unwrap_or(u32::MAX);
+    let counts = paired(earlier, later);
+    Counts {
+        undecided: counts.undecided + gone,
+        withheld: counts.withheld + gone,
+        ..counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+
+    #[test]
+    fn what_only_the_later_arm_could_not_be_rolled_out_on_counts_as_lost() {
+        let mut solved = trajectory();
+        solved.verdict.correct = true;
+        let (solved, failed) = (Some(solved), Some(trajectory()));
+        let earlier = [solved.clone(), solved.clone(), failed, None];
+        let later = [solved.clone(), None, None, solved];
+        let counts = looked_at(&earlier, &later);
+        assert_eq!((counts.pairs, counts.withheld), (1, 1));
+        let worst = counts.at_worst();
+        assert_eq!((worst.gained, worst.lost, worst.pairs), (0, 1, 2));
     }
 }

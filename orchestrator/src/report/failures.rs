@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use critic::{Record, RootCause, Severity};
 use rollout::RolloutId;
 
-use super::{DiagnoseRow, WeightsRow};
+use super::{DiagnoseRow, RollbackRow, WeightsRow};
 use crate::gate::decide::Verdict;
 
 /// Failed rollouts that no record explains.
@@ -58,12 +58,22 @@ fn distance(a: &DiagnoseRow, b: &DiagnoseRow) -> f64 {
 }
 
 /// Rounds that begin with the same failures as the round before, although new weights came between.
-pub(super) fn saturated(diagnoses: &[DiagnoseRow], weights: &[WeightsRow]) -> Vec<u32> {
+pub(super) fn saturated(
+    diagnoses: &[DiagnoseRow],
+    weights: &[WeightsRow],
+    rollbacks: &[RollbackRow],
+) -> Vec<u32> {
     let first = |round: u32| diagnoses.iter().find(|row| row.round == round);
     let trained = weights
         .iter()
         .filter(|row| row.verdict == Verdict::Accepted);
+    // Weights that were taken back have taught the next round nothing.
+    let is_kept = |round: u32| {
+        let mut back = rollbacks.iter().filter(|row| row.round == round);
+        !back.any(|row| row.from.adapter != row.to.adapter)
+    };
     trained
+        .filter(|row| is_kept(row.round))
         .filter_map(|row| {
             let next = row.round + 1;
             let (before, after) = (first(row.round)?, first(next)?);
@@ -77,6 +87,7 @@ mod tests {
     use critic::{Evidence, HarnessDim};
     use rollout::{ContentHash, PolicyId, RolloutBudget, RolloutKey};
 
+    use super::super::{Cause, Place};
     use super::*;
 
     fn record(seed: u64, root_cause: RootCause, severity: Severity) -> Record {
@@ -171,6 +182,21 @@ mod tests {
             weights(3, Verdict::Deferred),
             weights(4, Verdict::Accepted),
         ];
-        assert_eq!(saturated(&diagnoses, &all), [2]);
+        assert_eq!(saturated(&diagnoses, &all, &[]), [2]);
+        // Weights that were taken back at once are no reason.
+        let place = |adapter: Option<&str>| Place {
+            version: "v1".into(),
+            adapter: adapter.map(str::to_owned),
+        };
+        let back = RollbackRow {
+            round: 1,
+            cause: Cause::Retention,
+            from: place(Some("a")),
+            to: place(None),
+            version: None,
+            undone: Vec::new(),
+            reason: "lost".into(),
+        };
+        assert!(saturated(&diagnoses, &all, &[back]).is_empty());
     }
 }
