@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use candle_core::quantized::gguf_file::{self, Value};
-use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 
 use super::place::{Place, io};
