@@ -8,6 +8,11 @@ use crate::config::{GateConfig, GateMode};
 /// Most samples of one problem in a stage of the fixed modes, where a side has few problems.
 const MAX_FIXED_SAMPLES: usize = 4;
 
+/// Fewest problems that the incumbent solved that make a side of their own. With fewer, one problem
+/// that it solved by luck could hold up every change for good; they are V_in's then, where losing them
+/// counts against what is gained.
+pub const LEAST_SOLVED: usize = 5;
+
 /// One pair: a problem and which sample of it, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Draw {
@@ -41,8 +46,11 @@ impl Stage {
 /// through, until as many pairs were made as `gate.max_samples` of `gate.tasks` problems are. Greedy
 /// decoding gives the same reply every time, so there each problem is used once.
 pub fn stages(solved: &[bool], gate: &GateConfig, is_greedy: bool) -> Vec<Stage> {
+    let has_out = solved.iter().filter(|is_solved| **is_solved).count() >= LEAST_SOLVED;
     let side = |wanted: bool| -> Vec<usize> {
-        (0..solved.len()).filter(|i| solved[*i] == wanted).collect()
+        (0..solved.len())
+            .filter(|i| (solved[*i] && has_out) == wanted)
+            .collect()
     };
     let deal = |wanted: bool| {
         let problems = side(wanted);
@@ -156,14 +164,27 @@ mod tests {
     #[test]
     fn few_problems_are_sampled_more_often_and_none_give_an_empty_side() {
         let mode = gate(GateMode::Confirmed, 16, 16);
-        let stages = stages(&outcomes(40, 4), &mode, false);
-        assert_eq!(stages[0].solved.len(), 8, "2 problems, 4 samples each");
+        let stages = stages(&outcomes(40, 6), &mode, false);
+        assert_eq!(stages[0].solved.len(), 12, "3 problems, 4 samples each");
         assert_eq!(
-            super::stages(&outcomes(40, 4), &mode, true)[0].solved.len(),
-            2
+            super::stages(&outcomes(40, 6), &mode, true)[0].solved.len(),
+            3
         );
         let paper = super::stages(&outcomes(40, 0), &gate(GateMode::Paper, 16, 16), false);
         assert!(paper[0].solved.is_empty() && paper.len() == 1);
+    }
+
+    #[test]
+    fn a_handful_of_solved_problems_is_no_side_of_its_own() {
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            let all = |solved| stages(&outcomes(3, solved), &gate(mode, 20, 1), true);
+            let few = all(LEAST_SOLVED - 1);
+            assert!(few.iter().all(|stage| stage.solved.is_empty()), "{mode:?}");
+            let draws = few.iter().flat_map(Stage::draws);
+            assert_eq!(draws.count(), 3 + LEAST_SOLVED - 1, "{mode:?}");
+            let enough = all(LEAST_SOLVED);
+            assert!(enough.iter().any(|stage| !stage.solved.is_empty()));
+        }
     }
 
     #[test]
@@ -189,6 +210,8 @@ mod tests {
             let draws: Vec<Draw> = stages.iter().flat_map(Stage::draws).collect();
             let unique: BTreeSet<Draw> = draws.iter().copied().collect();
             prop_assert_eq!(unique.len(), draws.len());
+            // The sides as they are dealt.
+            let (failed, solved) = if solved < LEAST_SOLVED { (failed + solved, 0) } else { (failed, solved) };
             prop_assert_eq!(draws.len(), (failed.min(tasks) + solved.min(tasks)) * samples);
             // At every look a problem is at most one sample ahead of another of its side.
             for side in [0..failed, failed..failed + solved] {
