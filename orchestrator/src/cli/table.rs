@@ -183,7 +183,7 @@ pub(crate) fn report(report: &Report) -> String {
     }
     if let Some(foresight) = &report.foresight {
         out.push_str(&format!(
-            "accepted patches promised {} fixes of diagnosed failures, {} of these came and {} in all; they put {} solved problems at risk, {} of these broke and {} in all\n",
+            "accepted patches: {} failures predicted to be fixed, {} of them were ({} in all); {} solved problems at risk, {} of them broke ({} in all)\n",
             foresight.fixes_predicted,
             foresight.fixes_foreseen,
             foresight.fixes,
