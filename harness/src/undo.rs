@@ -99,12 +99,10 @@ fn lists(
     // A change inside of entries that are where they were.
     if before.len() == after.len() && after.len() == head.len() {
         let mut inside = Vec::new();
-        let entries = before.iter().zip(after).zip(head).enumerate();
-        let done = entries
-            .map(|(index, ((before, after), head))| {
-                values(&path.join(index), before, after, head, &mut inside)
-            })
-            .collect::<Result<(), _>>();
+        let mut entries = before.iter().zip(after).zip(head).enumerate();
+        let done = entries.try_for_each(|(index, ((before, after), head))| {
+            values(&path.join(index), before, after, head, &mut inside)
+        });
         if done.is_ok() {
             ops.extend(inside);
             return Ok(());

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::QTensor;
+use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::{Device, Tensor};
 
 use super::place::{Place, io};

@@ -52,7 +52,7 @@ async fn workshop(directory: &Path) -> Workshop {
     };
     let start = harness::naive().expect("the shipped harness");
     let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
-    workshop.with_policy(None, Scripted::new("counts", reply))
+    workshop.with_policy(None, Scripted::policy("counts", reply))
 }
 
 fn on(head: &Head) -> Standing {

@@ -50,7 +50,7 @@ async fn workshop(directory: &Path) -> Workshop {
     start.prompts.final_answer.clear();
     let tools = Arc::new(FortyTwo);
     let workshop = scene.with_tools(&start, tools).await;
-    workshop.with_policy(None, Scripted::new("knows", reply))
+    workshop.with_policy(None, Scripted::policy("knows", reply))
 }
 
 /// Three rounds of re-tests; the versions that are head after each.

@@ -268,9 +268,9 @@ async fn workshop(directory: &Path) -> Workshop {
     scene
         .with_tools(&harness, Arc::new(FortyTwo))
         .await
-        .with_policy(None, Scripted::new("knows", knows))
-        .with_policy(Some("slips"), Scripted::new("slips", slips))
-        .with_policy(Some("forgets"), Scripted::new("forgets", forgets))
+        .with_policy(None, Scripted::policy("knows", knows))
+        .with_policy(Some("slips"), Scripted::policy("slips", slips))
+        .with_policy(Some("forgets"), Scripted::policy("forgets", forgets))
 }
 
 fn legs(messages: &[Message], each: u32) -> String {

@@ -103,7 +103,7 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    pub(crate) fn new(id: &str, reply: fn(&[Message]) -> String) -> Arc<dyn Policy> {
+    pub(crate) fn policy(id: &str, reply: fn(&[Message]) -> String) -> Arc<dyn Policy> {
         Self::failing(id, move |messages| Ok(reply(messages)))
     }
 

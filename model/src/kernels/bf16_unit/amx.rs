@@ -5,10 +5,10 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 pub(super) use absent::{configure, release, request};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub(super) use amx::{configure, release, request};
+pub(super) use x86::{configure, release, request};
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod amx {
+mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::__cpuid_count;
 
