@@ -124,7 +124,6 @@ mod tests {
     use model::weights::Checkpoint;
 
     use super::*;
-    use crate::optimizer::{AdamWOptions, Schedule};
 
     fn plan(rows: usize, own: u32, batch: usize, arithmetic: Arithmetic) -> MemoryPlan {
         let directory =
@@ -147,26 +146,14 @@ mod tests {
         };
         let dataset = Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows");
         let options = TrainOptions {
-            adapter: AdapterConfig {
+            epochs: 2,
+            batch,
+            ..TrainOptions::plain(AdapterConfig {
                 rank: 4,
                 alpha: 8,
                 rank_stabilised: false,
                 targets: Projection::ALL.to_vec(),
-            },
-            epochs: 2,
-            batch,
-            accumulate: 1,
-            dropout: 0.0,
-            learning_rate: 1e-3,
-            warmup_share: 0.0,
-            schedule: Schedule::Constant,
-            max_gradient_norm: 1.0,
-            optimizer: AdamWOptions::default(),
-            seed: 0,
-            validate_every: 0,
-            patience: 0,
-            checkpoint_steps: 1,
-            recompute: false,
+            })
         };
         MemoryPlan::new(&files.config, arithmetic, &dataset, &options)
     }

@@ -78,30 +78,17 @@ mod tests {
     use model::weights::Checkpoint;
 
     use super::*;
-    use crate::optimizer::{AdamWOptions, Schedule};
 
     fn options(batch: usize, accumulate: usize) -> TrainOptions {
         TrainOptions {
-            adapter: AdapterConfig {
+            batch,
+            accumulate,
+            ..TrainOptions::plain(AdapterConfig {
                 rank: 4,
                 alpha: 8,
                 rank_stabilised: false,
                 targets: Projection::ALL.to_vec(),
-            },
-            epochs: 1,
-            batch,
-            accumulate,
-            dropout: 0.0,
-            learning_rate: 1e-3,
-            warmup_share: 0.0,
-            schedule: Schedule::Constant,
-            max_gradient_norm: 1.0,
-            optimizer: AdamWOptions::default(),
-            seed: 0,
-            validate_every: 0,
-            patience: 0,
-            checkpoint_steps: 1,
-            recompute: false,
+            })
         }
     }
 

@@ -97,6 +97,28 @@ pub struct TrainOptions {
 }
 
 impl TrainOptions {
+    /// One pass over the data at a constant rate of 1e-3, four rows a step, with nothing beyond plain
+    /// AdamW under a gradient norm of 1: to be changed where more is wanted.
+    pub fn plain(adapter: AdapterConfig) -> Self {
+        TrainOptions {
+            adapter,
+            epochs: 1,
+            batch: 4,
+            accumulate: 1,
+            dropout: 0.0,
+            learning_rate: 1e-3,
+            warmup_share: 0.0,
+            schedule: Schedule::Constant,
+            max_gradient_norm: 1.0,
+            optimizer: AdamWOptions::default(),
+            seed: 0,
+            validate_every: 0,
+            patience: 0,
+            checkpoint_steps: 1,
+            recompute: false,
+        }
+    }
+
     /// Row indices of every optimizer step.
     pub fn order(&self, dataset: &Dataset) -> Vec<Vec<usize>> {
         let rows = self.batch.max(1).saturating_mul(self.accumulate.max(1));

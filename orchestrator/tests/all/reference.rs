@@ -14,20 +14,7 @@ use registry::Origin;
 use rollout::{Message, PolicyId};
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered};
-
-const CONFIG: &str = "\
-run: {name: small}
-model: {path: none}
-policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
-tasks:
-  path: none
-  verifier: integer
-  splits: {evolve: 1, gate: 40, test: 1}
-harness: naive
-budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
-gate: {reference_every: 2}
-";
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
 
 /// Solves as many of forty problems as the prompt says.
 fn reply(messages: &[Message]) -> String {
@@ -45,7 +32,7 @@ async fn workshop(directory: &Path) -> Workshop {
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = numbered("square", 40, text, |number| 4 * number);
     let scene = Scene {
-        config: CONFIG,
+        config: &small([1, 40, 1], "gate: {reference_every: 2}"),
         splits,
         directory,
         is_aloud: false,

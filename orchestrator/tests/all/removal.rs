@@ -12,20 +12,7 @@ use registry::Origin;
 use rollout::Message;
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered};
-
-const CONFIG: &str = "\
-run: {name: small}
-model: {path: none}
-policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
-tasks:
-  path: none
-  verifier: integer
-  splits: {evolve: 1, gate: 80, test: 1}
-harness: naive
-budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
-gate: {tasks: 30, retest_every: 1, retest_margin_points: 10}
-";
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
 
 /// Knows the answer, and gives it where it is told how.
 fn reply(messages: &[Message]) -> String {
@@ -41,7 +28,10 @@ async fn workshop(directory: &Path) -> Workshop {
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = numbered("triangle", 80, text, |number| 3 * number);
     let scene = Scene {
-        config: CONFIG,
+        config: &small(
+            [1, 80, 1],
+            "gate: {tasks: 30, retest_every: 1, retest_margin_points: 10}",
+        ),
         splits,
         directory,
         is_aloud: false,

@@ -15,7 +15,7 @@ use coharness::workshop::Workshop;
 use rollout::{Message, Task};
 use serde_json::{Value, json};
 
-use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered};
+use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
 use crate::server::{Answer, config, serve};
 use crate::{CONFIG, Place, tasks};
 
@@ -231,18 +231,6 @@ fn a_suite_that_shares_a_problem_or_is_too_small_is_refused_by_name() {
     }
 }
 
-const WORKSHOP: &str = "\
-run: {name: small}
-model: {path: none}
-policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
-tasks:
-  path: none
-  verifier: integer
-  splits: {evolve: 1, gate: 4, test: 1}
-harness: naive
-budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
-";
-
 async fn workshop(directory: &Path) -> Workshop {
     let text = "{name: legs, path: none, tasks: 40}";
     let config: SuiteConfig = harness::yaml::from_str(text).expect("a suite");
@@ -252,7 +240,7 @@ async fn workshop(directory: &Path) -> Workshop {
         tasks: spiders(40),
     }];
     let scene = Scene {
-        config: WORKSHOP,
+        config: &small([1, 4, 1], ""),
         splits,
         directory,
         is_aloud: false,

@@ -19,6 +19,25 @@ use rollout::{
 };
 use sandbox::{Execution, Exit, SandboxPolicy};
 
+/// A configuration of a policy that the test gives, with so many problems to evolve, to decide and to
+/// score on; `more` are further sections.
+pub(crate) fn small([evolve, gate, test]: [u32; 3], more: &str) -> String {
+    format!(
+        "\
+run: {{name: small}}
+model: {{path: none}}
+policy: {{kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}}
+tasks:
+  path: none
+  verifier: integer
+  splits: {{evolve: {evolve}, gate: {gate}, test: {test}}}
+harness: naive
+budget: {{tokens_per_problem: 4000, seconds_per_problem: 60}}
+{more}
+"
+    )
+}
+
 /// Where a run begins.
 pub(crate) struct Scene<'a> {
     pub(crate) config: &'a str,

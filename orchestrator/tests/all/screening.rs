@@ -16,18 +16,9 @@ use sandbox::{Execution, Exit, SandboxPolicy};
 use serde_json::{Value, json};
 
 use crate::Place;
-use crate::scene::{Scene, Scripted, numbered};
+use crate::scene::{Scene, Scripted, numbered, small};
 
-const CONFIG: &str = "\
-run: {name: small}
-model: {path: none}
-policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}
-tasks:
-  path: none
-  verifier: integer
-  splits: {evolve: 4, gate: 4, test: 1}
-harness: naive
-budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
+const MORE: &str = "\
 faults: {attempts: 1, first_pause_ms: 1}
 gate: {mode: paper, tasks: 2}
 harness_loop: {iterations: 1, diagnose_tasks: 4, candidates: 100}
@@ -138,7 +129,7 @@ async fn workshop(directory: &Path, chat: Arc<Says>) -> Workshop {
         tasks: numbered("spider", 20, text, |number| 8 * number),
     }];
     let scene = Scene {
-        config: CONFIG,
+        config: &small([4, 4, 1], MORE),
         splits,
         directory,
         is_aloud: false,

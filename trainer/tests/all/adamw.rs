@@ -34,11 +34,8 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     let batch = rows.len();
     let dataset = Dataset::new(rows, 100, 0.0).expect("dataset");
     let options = TrainOptions {
-        adapter: initial.config.clone(),
         epochs: golden_run.steps,
         batch,
-        accumulate: 1,
-        dropout: 0.0,
         learning_rate: golden_run.learning_rate,
         warmup_share: golden_run.warmup_steps as f64 / golden_run.steps as f64,
         schedule: Schedule::Cosine,
@@ -48,11 +45,8 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
             eps: golden_run.eps,
             weight_decay: golden_run.weight_decay,
         },
-        seed: 0,
-        validate_every: 0,
-        patience: 0,
         checkpoint_steps: 100,
-        recompute: false,
+        ..TrainOptions::plain(initial.config.clone())
     };
     let directory = tempfile::tempdir().expect("directory");
     let mut reports = Vec::new();

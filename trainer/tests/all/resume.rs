@@ -4,32 +4,24 @@ use std::path::Path;
 
 use candle_core::Device;
 use model::adapter::{AdapterConfig, Projection, serialize};
-use trainer::{AdamWOptions, Dataset, Outcome, Progress, Schedule, TrainOptions, train};
+use trainer::{Dataset, Outcome, Progress, Schedule, TrainOptions, train};
 
 use crate::{model, rows};
 
 pub(crate) fn options() -> TrainOptions {
     TrainOptions {
-        adapter: AdapterConfig {
+        epochs: 3,
+        batch: 2,
+        learning_rate: 1e-2,
+        warmup_share: 0.2,
+        schedule: Schedule::Linear,
+        seed: 5,
+        ..TrainOptions::plain(AdapterConfig {
             rank: 4,
             alpha: 8,
             rank_stabilised: false,
             targets: Projection::ALL.to_vec(),
-        },
-        epochs: 3,
-        batch: 2,
-        accumulate: 1,
-        dropout: 0.0,
-        learning_rate: 1e-2,
-        warmup_share: 0.2,
-        schedule: Schedule::Linear,
-        max_gradient_norm: 1.0,
-        optimizer: AdamWOptions::default(),
-        seed: 5,
-        validate_every: 0,
-        patience: 0,
-        checkpoint_steps: 1,
-        recompute: false,
+        })
     }
 }
 
