@@ -284,3 +284,112 @@ unsafe fn score<L: Lanes, const HEADS: usize, const VECTORS: usize>(
     }
     VECTORS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// softmax(q kᵀ / √width) v, in f64.
+    fn plain(heads: Heads, q: &[f32], tokens: &[(Vec<f32>, Vec<f32>)]) -> Vec<f64> {
+        let width = heads.width;
+        let mut out = Vec::new();
+        for (head, q) in q.chunks_exact(width).enumerate() {
+            let kv = head / (heads.query / heads.key_value) * width;
+            let dot = |key: &[f32]| -> f64 {
+                let products = q.iter().zip(&key[kv..kv + width]);
+                products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+            };
+            let weights: Vec<f64> = tokens
+                .iter()
+                .map(|(key, _)| (dot(key) / (width as f64).sqrt()).exp())
+                .collect();
+            let total: f64 = weights.iter().sum();
+            for at in kv..kv + width {
+                let terms = weights.iter().zip(tokens);
+                let sum: f64 = terms.map(|(w, (_, value))| w * f64::from(value[at])).sum();
+                out.push(sum / total);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_kind_of_lanes_agrees_with_the_plain_computation() {
+        let value = |i: usize| (i * 7919 % 61) as f32 / 30.0 - 1.0;
+        for (query, key_value, width) in
+            [(9, 3, 64), (4, 1, 16), (5, 1, 40), (2, 2, 80), (14, 2, 100)]
+        {
+            let heads = Heads {
+                query,
+                key_value,
+                width,
+            };
+            // One token, a block and a half, and more blocks than are read at a time.
+            for visible in [1, 24, 70, 101] {
+                let token = |at: usize| {
+                    let row = |seed: usize| {
+                        (0..key_value * width)
+                            .map(move |i| value(at * 31 + i * 7 + seed))
+                            .collect()
+                    };
+                    (row(1), row(5))
+                };
+                let tokens: Vec<(Vec<f32>, Vec<f32>)> = (0..visible).map(token).collect();
+                let count = visible.div_ceil(BLOCK);
+                // Blocks in another order, and what lies beyond the last token must not count.
+                let blocks: Vec<u32> = (0..count as u32).rev().collect();
+                let mut cache = LayerCache::new(count, heads);
+                cache.keys.fill(f32::NAN);
+                cache.values.fill(f32::NAN);
+                for head in 0..count * key_value {
+                    let padded = width.next_multiple_of(LANES);
+                    let size = BLOCK * padded;
+                    cache.keys[head * size + width * BLOCK..(head + 1) * size].fill(0.0);
+                    for slot in 0..BLOCK {
+                        let at = head * size + slot * padded;
+                        cache.values[at + width..at + padded].fill(0.0);
+                    }
+                }
+                for (at, (key, value)) in tokens.iter().enumerate() {
+                    cache.write(blocks[at / BLOCK], at % BLOCK, key, value);
+                }
+                let q: Vec<f32> = (0..query * width).map(|i| value(i * 13 + 3)).collect();
+                let exact = plain(heads, &q, &tokens);
+                let reader = Reader {
+                    blocks: &blocks,
+                    position: visible - 1,
+                };
+                let check = |kind: &str, out: &[f32]| {
+                    for (found, exact) in out.iter().zip(&exact) {
+                        let gap = (f64::from(*found) - exact).abs();
+                        assert!(gap < 1e-5, "{kind} {heads:?} {visible}: {found} {exact}");
+                    }
+                };
+                let mut out = vec![0.0; q.len()];
+                // SAFETY: portable lanes need no feature, the others are tried where it is there.
+                unsafe {
+                    one_kernel::<super::super::simd::Portable>(&cache, &reader, &q, &mut out)
+                };
+                check("portable", &out);
+                #[cfg(target_arch = "x86_64")]
+                {
+                    use super::super::simd::{Avx2, Avx512};
+                    if std::arch::is_x86_feature_detected!("avx2")
+                        && std::arch::is_x86_feature_detected!("fma")
+                    {
+                        out.fill(0.0);
+                        // SAFETY: as above.
+                        unsafe { one_kernel::<Avx2>(&cache, &reader, &q, &mut out) };
+                        check("AVX2", &out);
+                    }
+                    if std::arch::is_x86_feature_detected!("avx512f") {
+                        out.fill(0.0);
+                        // SAFETY: as above.
+                        unsafe { one_kernel::<Avx512>(&cache, &reader, &q, &mut out) };
+                        check("AVX-512", &out);
+                    }
+                }
+            }
+        }
+    }
+}
