@@ -129,6 +129,9 @@ class _Server:
             # Not yet reaped, so the number is still its own.
             action = self.receive()
             os.kill(child, actions[action])
+            if action == "freeze":
+                # A stop is not yet one when it is sent: threads on other processors run on for a while.
+                os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             self.send({"done": action})
         os.close(ended)
 
