@@ -42,6 +42,8 @@ class _Server:
             for at in range(0, len(self.filter), 8)
             if struct.unpack_from("=I", self.filter, at + 4)[0] == config["own_pid"]
         ]
+        instructions = (ctypes.c_char * len(self.filter)).from_buffer(self.filter)
+        self.seccomp = _Filter(len(self.filter) // 8, ctypes.addressof(instructions))
         self.libc = ctypes.CDLL(None, use_errno=True)
         # Duplicates are closed on exec and, by the child, before a program starts.
         self.control = socket.socket(fileno=os.dup(1))
@@ -59,6 +61,8 @@ class _Server:
                 self.loaded.append(name)
             except ImportError:
                 pass
+        # The first `compile` makes the types of syntax trees, a millisecond that each child would pay.
+        compile("", "main.py", "exec", dont_inherit=True)
         # What is loaded by now is shared with all children; the collector would copy it by writing
         # to it.
         gc.collect()
@@ -200,11 +204,8 @@ class _Child:
         server = self.server
         for at in server.own_pid_at:
             struct.pack_into("=I", server.filter, at, os.getpid())
-        size = len(server.filter)
-        instructions = (ctypes.c_char * size).from_buffer(server.filter)
-        program = _Filter(size // 8, ctypes.addressof(instructions))
         self.check(
-            server.libc.prctl(SET_SECCOMP, FILTER_MODE, ctypes.byref(program), 0, 0)
+            server.libc.prctl(SET_SECCOMP, FILTER_MODE, ctypes.byref(server.seccomp), 0, 0)
         )
 
     @staticmethod
