@@ -1,9 +1,9 @@
 //! AVX-512 BF16: `vdpbf16ps` adds two products of bfloat16 to each of sixteen f32 sums.
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use absent::is_available;
+pub(super) use absent::{is_available, is_full_rate};
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::is_available;
+pub(super) use x86::{is_available, is_full_rate};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -22,6 +22,13 @@ mod x86 {
     pub(in super::super) fn is_available() -> bool {
         std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("avx512bf16")
+    }
+
+    /// Whether the instruction is issued as often as an f32 multiply-add: on AMD's processors.
+    pub(in super::super) fn is_full_rate() -> bool {
+        let vendor = __cpuid(0);
+        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+        name.as_flattened() == b"AuthenticAMD"
     }
 
     impl Product {
@@ -128,6 +135,11 @@ mod absent {
     pub(in super::super) fn is_available() -> bool {
         false
     }
+
+    pub(in super::super) fn is_full_rate() -> bool {
+        false
+    }
+
     impl Product {
         pub(in super::super) unsafe fn run_on_dots(&self) {}
     }
