@@ -6,20 +6,24 @@
 //! its attention as a function: the engine passes one over paged caches, training one over a
 //! [`TokenTree`]. Tensor names follow the checkpoint (`model.layers.N.self_attn.q_proj`).
 
+mod block;
 mod loss;
+mod pass;
 
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::adapter::{Adapter, Projection, parameter_name};
+use crate::adapter::Adapter;
 use crate::config::ModelConfig;
 use crate::dropout::Dropout;
 use crate::kernels::gemm::Arithmetic;
-use crate::linear::{Adapted, Columns, Input, Linear, Reader, input_gradient};
+use crate::linear::{Input, Linear};
 use crate::ops::{self, Heads, RopeTable};
 use crate::tree::TokenTree;
 use crate::weights::{Checkpoint, TensorMap};
+use block::{Block, BlockContext, BlockTape};
+use pass::Pass;
 
 pub use loss::Targets;
 
@@ -90,49 +94,12 @@ pub struct Transformer {
     arithmetic: Arithmetic,
 }
 
-#[derive(Debug)]
-struct Block {
-    input_norm: Tensor,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    /// Qwen3's norms over the heads of q and k.
-    head_norms: Option<(Tensor, Tensor)>,
-    post_norm: Tensor,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-}
-
-/// What a block keeps of its forward pass for its backward pass.
-pub(crate) struct BlockTape {
-    input: Tensor,
-    normed: Tensor,
-    /// q and k before the head norms, where there are any.
-    unnormed: Option<(Tensor, Tensor)>,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attended: Tensor,
-    middle: Tensor,
-    normed_middle: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    activated: Tensor,
-    /// Inner values of the adapters, in the order of [`Projection::ALL`].
-    low: [Option<Tensor>; 7],
-}
-
 /// What is kept of a block between the way there and the way back.
 enum Kept {
     Tape(Box<BlockTape>),
     /// To compute it once more.
     Input(Tensor),
 }
-
-/// Attention as a block sees it: `(q, k, v)` after rotation to the attended values.
-pub(crate) type Attend<'a> = dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'a;
 
 impl Transformer {
     /// Build from a checkpoint, computing on the CPU in f32.
@@ -343,270 +310,4 @@ fn take(tensors: &mut TensorMap, name: &str) -> Result<Tensor> {
         Some(tensor) => tensor.contiguous(),
         None => candle_core::bail!("{name} is missing"),
     }
-}
-
-/// State of one backward pass.
-struct Pass<'a> {
-    tree: &'a TokenTree,
-    heads: Heads,
-    trainable: Trainable,
-    total: Option<f64>,
-    gradients: Gradients,
-}
-
-impl Pass<'_> {
-    fn add(&mut self, name: String, gradient: Tensor) -> Result<()> {
-        add_gradient(&mut self.gradients, name, gradient)
-    }
-
-    /// Backward of linear layers that read the same `x`: stores parameter gradients, returns the
-    /// gradient by `x`.
-    fn linears(
-        &mut self,
-        context: BlockContext<'_>,
-        x: &Tensor,
-        layers: &[(Projection, &Linear, &Tensor)],
-        low: &[Option<Tensor>; 7],
-    ) -> Result<Tensor> {
-        let readers: Vec<Reader<'_>> = layers
-            .iter()
-            .map(|(projection, linear, dy)| Reader {
-                linear,
-                lora: context.lora(*projection),
-                dy,
-            })
-            .collect();
-        let back = input_gradient(&readers)?;
-        let is_base = self.trainable == Trainable::Base;
-        if !is_base && readers.iter().all(|reader| reader.lora.is_none()) {
-            return Ok(back.dx);
-        }
-        let columns = Columns::new(x, context.arithmetic)?;
-        for ((projection, linear, dy), (reader, dlow)) in
-            layers.iter().zip(readers.iter().zip(&back.dlow))
-        {
-            if is_base {
-                let name = format!("model.layers.{}.{}", context.layer, projection.path());
-                self.add(format!("{name}.weight"), columns.outer_product(dy)?)?;
-                if linear.has_bias() {
-                    self.add(format!("{name}.bias"), dy.sum(0)?)?;
-                }
-            } else if let (Some(lora), Some(low), Some(dlow)) =
-                (reader.lora, &low[*projection as usize], dlow)
-            {
-                // With dropout every pair has seen an input of its own.
-                let dropped = lora
-                    .mask
-                    .map(|mask| mask.apply(&x.to_dtype(low.dtype())?))
-                    .transpose()?;
-                let own = dropped
-                    .as_ref()
-                    .map(|x| Columns::new(x, context.arithmetic))
-                    .transpose()?;
-                let x = own.as_ref().unwrap_or(&columns);
-                let gradient = lora.pair.gradient(x, low, dy, dlow)?;
-                self.add(parameter_name(context.layer, *projection, "A"), gradient.a)?;
-                self.add(parameter_name(context.layer, *projection, "B"), gradient.b)?;
-            }
-        }
-        Ok(back.dx)
-    }
-
-    /// Backward of an RMS norm named `name` in the block.
-    fn norm(
-        &mut self,
-        name: String,
-        x: &Tensor,
-        w: &Tensor,
-        eps: f64,
-        dy: &Tensor,
-    ) -> Result<Tensor> {
-        let want = self.trainable == Trainable::Base;
-        let (dx, dw) = ops::rms_norm_backward(x, w, eps, dy, want)?;
-        if let Some(dw) = dw {
-            self.add(name, dw)?;
-        }
-        Ok(dx)
-    }
-}
-
-/// What a block needs besides its input.
-#[derive(Clone, Copy)]
-struct BlockContext<'a> {
-    config: &'a ModelConfig,
-    layer: usize,
-    adapter: Option<&'a Adapter>,
-    dropout: Option<Dropout>,
-    table: &'a RopeTable,
-    arithmetic: Arithmetic,
-}
-
-impl<'a> BlockContext<'a> {
-    fn lora(&self, projection: Projection) -> Option<Adapted<'a>> {
-        let pair = self.adapter?.get(self.layer, projection)?;
-        let mask = self
-            .dropout
-            .map(|dropout| dropout.mask(self.layer, projection));
-        Some(Adapted { pair, mask })
-    }
-
-    fn name(&self, part: &str) -> String {
-        format!("model.layers.{}.{part}.weight", self.layer)
-    }
-}
-
-impl Block {
-    fn new(layer: usize, tensors: &mut TensorMap, arithmetic: Arithmetic) -> Result<Self> {
-        let prefix = format!("model.layers.{layer}");
-        let mut linear = |projection: Projection| {
-            let name = format!("{prefix}.{}", projection.path());
-            let bias = tensors.remove(&format!("{name}.bias"));
-            let weight = take(tensors, &format!("{name}.weight"))?;
-            Linear::new(&weight, bias, arithmetic)
-        };
-        let [query, key, value, output, gate, up, down] = [
-            linear(Projection::Query)?,
-            linear(Projection::Key)?,
-            linear(Projection::Value)?,
-            linear(Projection::Output)?,
-            linear(Projection::Gate)?,
-            linear(Projection::Up)?,
-            linear(Projection::Down)?,
-        ];
-        let mut norm = |part: &str| take(tensors, &format!("{prefix}.{part}.weight"));
-        let input_norm = norm("input_layernorm")?;
-        let post_norm = norm("post_attention_layernorm")?;
-        let q_norm = norm("self_attn.q_norm").ok();
-        let head_norms = q_norm.zip(norm("self_attn.k_norm").ok());
-        Ok(Self {
-            input_norm,
-            query,
-            key,
-            value,
-            output,
-            head_norms,
-            post_norm,
-            gate,
-            up,
-            down,
-        })
-    }
-
-    fn forward(
-        &self,
-        context: BlockContext<'_>,
-        input: Tensor,
-        attend: &mut Attend<'_>,
-        tape: Option<&mut Option<BlockTape>>,
-    ) -> Result<Tensor> {
-        let eps = context.config.rms_norm_eps;
-        let mut low: [Option<Tensor>; 7] = Default::default();
-        let mut project = |projection: Projection, linear: &Linear, x: &Input<'_>| {
-            let projected = linear.forward(x, context.lora(projection))?;
-            low[projection as usize] = projected.low;
-            Ok::<_, candle_core::Error>(projected.y)
-        };
-        let normed = ops::rms_norm(&input, &self.input_norm, eps)?;
-        let x = Input::new(&normed, context.arithmetic)?;
-        let q_raw = project(Projection::Query, &self.query, &x)?;
-        let k_raw = project(Projection::Key, &self.key, &x)?;
-        let v = project(Projection::Value, &self.value, &x)?;
-        let (q, k) = match &self.head_norms {
-            Some((q_norm, k_norm)) => (
-                head_norm(&q_raw, q_norm, eps)?,
-                head_norm(&k_raw, k_norm, eps)?,
-            ),
-            None => (q_raw.clone(), k_raw.clone()),
-        };
-        let q = ops::rope(&q, context.table, 1.0)?;
-        let k = ops::rope(&k, context.table, 1.0)?;
-        let attended = attend(&q, &k, &v)?;
-        let x = Input::new(&attended, context.arithmetic)?;
-        let middle = ops::add(&input, &project(Projection::Output, &self.output, &x)?)?;
-        let normed_middle = ops::rms_norm(&middle, &self.post_norm, eps)?;
-        let x = Input::new(&normed_middle, context.arithmetic)?;
-        let gate = project(Projection::Gate, &self.gate, &x)?;
-        let up = project(Projection::Up, &self.up, &x)?;
-        let activated = ops::swiglu(&gate, &up)?;
-        let x = Input::new(&activated, context.arithmetic)?;
-        let result = ops::add(&middle, &project(Projection::Down, &self.down, &x)?)?;
-        if let Some(slot) = tape {
-            let unnormed = self.head_norms.is_some().then_some((q_raw, k_raw));
-            *slot = Some(BlockTape {
-                input,
-                normed,
-                unnormed,
-                q,
-                k,
-                v,
-                attended,
-                middle,
-                normed_middle,
-                gate,
-                up,
-                activated,
-                low,
-            });
-        }
-        Ok(result)
-    }
-
-    /// Gradient by the block's input, given that by its result.
-    fn backward(
-        &self,
-        context: BlockContext<'_>,
-        tape: &BlockTape,
-        dy: &Tensor,
-        pass: &mut Pass<'_>,
-    ) -> Result<Tensor> {
-        let eps = context.config.rms_norm_eps;
-        let low = &tape.low;
-        let down = [(Projection::Down, &self.down, dy)];
-        let dactivated = pass.linears(context, &tape.activated, &down, low)?;
-        let (dgate, dup) = ops::swiglu_backward(&tape.gate, &tape.up, &dactivated)?;
-        let readers = [
-            (Projection::Gate, &self.gate, &dgate),
-            (Projection::Up, &self.up, &dup),
-        ];
-        let dnormed = pass.linears(context, &tape.normed_middle, &readers, low)?;
-        let name = context.name("post_attention_layernorm");
-        let dmiddle = pass.norm(name, &tape.middle, &self.post_norm, eps, &dnormed)?;
-        let dmiddle = ops::add(dy, &dmiddle)?;
-
-        let output = [(Projection::Output, &self.output, &dmiddle)];
-        let dattended = pass.linears(context, &tape.attended, &output, low)?;
-        let BlockTape {
-            q, k, v, attended, ..
-        } = tape;
-        let (dq, dk, dv) =
-            ops::tree_attention_backward(pass.tree, pass.heads, q, k, v, attended, &dattended)?;
-        let mut dq = ops::rope(&dq, context.table, -1.0)?;
-        let mut dk = ops::rope(&dk, context.table, -1.0)?;
-        if let (Some((q_norm, k_norm)), Some((q_raw, k_raw))) = (&self.head_norms, &tape.unnormed) {
-            let width = context.config.head_dim;
-            let mut through = |part: &str, raw: &Tensor, w: &Tensor, d: &Tensor| {
-                let heads = raw.elem_count() / width;
-                let (raw, d) = (raw.reshape((heads, width))?, d.reshape((heads, width))?);
-                pass.norm(context.name(part), &raw, w, eps, &d)
-            };
-            dq = through("self_attn.q_norm", q_raw, q_norm, &dq)?.reshape(q_raw.dims2()?)?;
-            dk = through("self_attn.k_norm", k_raw, k_norm, &dk)?.reshape(k_raw.dims2()?)?;
-        }
-        let readers = [
-            (Projection::Query, &self.query, &dq),
-            (Projection::Key, &self.key, &dk),
-            (Projection::Value, &self.value, &dv),
-        ];
-        let dnormed = pass.linears(context, &tape.normed, &readers, low)?;
-        let name = context.name("input_layernorm");
-        let dinput = pass.norm(name, &tape.input, &self.input_norm, eps, &dnormed)?;
-        ops::add(&dmiddle, &dinput)
-    }
-}
-
-/// RMS norm over each head of `x[tokens, heads · width]`.
-fn head_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
-    let shape = x.dims2()?;
-    let width = w.elem_count();
-    ops::rms_norm(&x.reshape((shape.0 * shape.1 / width, width))?, w, eps)?.reshape(shape)
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
 
-use super::{Pass, Trainable, Transformer};
+use super::pass::Pass;
+use super::{Trainable, Transformer};
 use crate::adapter::Adapter;
 use crate::linear::{Columns, Input, Reader, input_gradient};
 use crate::ops;
