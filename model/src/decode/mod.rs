@@ -1,14 +1,16 @@
 //! Decoding: many requests at once over one model.
 //!
-//! [`Engine`] runs a thread that batches whatever requests there are, step by step; requests join
+//! [`Engine`] runs a thread (`worker`) that batches whatever requests there are, step by step; requests join
 //! and leave between steps. `pool` keeps the prefix tree of key-value blocks, `sampler` chooses
 //! tokens. A request's tokens depend on its own prompt, sampling and seed alone.
 
+mod active;
 mod engine;
 mod pool;
 mod request;
 mod sampler;
 mod step;
+mod worker;
 
 pub use engine::{Engine, EngineError, EngineOptions, EngineStats};
 pub use request::{
