@@ -121,6 +121,20 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// Weights that are at hand, for a model of this shape.
+    ///
+    /// # Errors
+    /// When they are not those that the shape asks for.
+    pub fn of(config: ModelConfig, tensors: TensorMap) -> Result<Self, WeightsError> {
+        let checkpoint = Self {
+            config,
+            tensors,
+            metadata: None,
+        };
+        check_names(&checkpoint)?;
+        Ok(checkpoint)
+    }
+
     fn load_directory(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
         let config = ModelConfig::from_directory(path)?;
         let mut tensors = TensorMap::new();

@@ -18,6 +18,8 @@ use crate::error::RunError;
 pub struct BaseModel {
     /// Name and hash of its weights.
     pub id: String,
+    /// File or directory that they were read from.
+    pub path: PathBuf,
     /// The weights.
     pub model: Arc<Transformer>,
     /// The tokenizer.
@@ -160,6 +162,7 @@ impl BaseModel {
         }
         Ok(Self {
             id,
+            path,
             variables,
             model: Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?),
             tokenizer: Arc::new(tokenizer),

@@ -23,7 +23,7 @@ pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
 pub use retention::SuiteConfig;
-pub use sft::{DeviceKind, SftConfig};
+pub use sft::{DeviceKind, MethodKind, SftConfig, StartKind};
 
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +146,7 @@ pub struct ModelSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PolicyConfig {
-    /// The base model and its adapters in this process.
+    /// The base model and what is trained of it, in this process.
     #[default]
     Local,
     /// An OpenAI-compatible server (vLLM, SGLang, llama.cpp, mistral.rs).
@@ -457,6 +457,19 @@ impl Loaded {
             return fail(
                 "model_loop.sft.device",
                 "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy",
+            );
+        }
+        let serves_adapters = matches!(
+            self.config.policy,
+            PolicyConfig::Openai {
+                adapters: AdapterDelivery::Vllm,
+                ..
+            }
+        );
+        if model_loop.sft.method == MethodKind::Full && serves_adapters {
+            return fail(
+                "model_loop.sft.method",
+                "a server is given adapters, not full sets of weights; use lora, or policy local",
             );
         }
         if let Some(temperature) = self.config.model_loop.temperature

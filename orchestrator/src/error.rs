@@ -11,7 +11,7 @@ use model::weights::WeightsError;
 use registry::RegistryError;
 use rollout::policy::PolicyError;
 use sandbox::SandboxError;
-use trainer::{DatasetError, TrainError};
+use trainer::{CheckpointError, DatasetError, TrainError};
 
 use crate::config::ConfigError;
 use crate::splits::SplitError;
@@ -192,13 +192,13 @@ pub enum RunError {
         /// Where runs are.
         root: PathBuf,
     },
-    /// No adapter, or several, begin like this.
-    #[error("no single adapter in {folder} begins with {prefix}; {known}")]
-    NoAdapter {
+    /// No trained weights, or several, begin like this.
+    #[error("no single trained weights of {run} begin with {prefix}; {known}")]
+    NoWeights {
         /// What was asked for.
         prefix: String,
-        /// Where adapters are.
-        folder: PathBuf,
+        /// The run's directory.
+        run: PathBuf,
         /// What is there.
         known: String,
     },
@@ -213,6 +213,18 @@ pub enum RunError {
     Unfinished {
         /// The run.
         name: String,
+    },
+    /// A training's checkpoints have no room.
+    #[error(
+        "no space left to train in {path}: checkpoints and weights take up to {needed_mib} MiB, {free_mib} are free"
+    )]
+    NoRoom {
+        /// The run's directory.
+        path: PathBuf,
+        /// What the training writes, MiB.
+        needed_mib: u64,
+        /// What is free, MiB.
+        free_mib: u64,
     },
     /// Training on a device this build does not have.
     #[error("model_loop.sft.device: this build has no CUDA support")]
@@ -234,7 +246,7 @@ impl RunError {
             | Self::Harness { .. }
             | Self::OtherConfig { .. }
             | Self::NoRun { .. }
-            | Self::NoAdapter { .. }
+            | Self::NoWeights { .. }
             | Self::NoTrajectory { .. }
             | Self::Data { .. }
             | Self::Export(
@@ -263,13 +275,20 @@ impl RunError {
             | Self::Tools(_)
             | Self::Policy(_) => 3,
             Self::Stopped { .. } | Self::Busy { .. } | Self::Unfinished { .. } => 4,
-            Self::Store(StoreError::Full) => 5,
-            Self::Io { source, .. } | Self::Export(ExportError::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::StorageFull =>
-            {
-                5
-            }
+            _ if self.is_disk_full() => 5,
             _ => 1,
+        }
+    }
+
+    fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Store(StoreError::Full) | Self::NoRoom { .. } => true,
+            Self::Io { source, .. }
+            | Self::Export(ExportError::Io { source, .. })
+            | Self::Train(TrainError::Checkpoint(CheckpointError::Io { source, .. })) => {
+                source.kind() == std::io::ErrorKind::StorageFull
+            }
+            _ => false,
         }
     }
 
@@ -288,7 +307,7 @@ impl RunError {
             Self::OtherConfig { .. } => {
                 "Give the new run another run.name or run.seed, or another --dir; or remove the directory.".into()
             }
-            Self::Store(StoreError::Full) => {
+            _ if self.is_disk_full() => {
                 "Free some, then give the same command; nothing finished is lost.".into()
             }
             Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),

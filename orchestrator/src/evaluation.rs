@@ -25,6 +25,7 @@ use crate::run::{hold, registry_path};
 use crate::splits::{SplitError, Splits};
 use crate::stop::Stop;
 use crate::store::Store;
+use crate::trained_weights;
 use crate::workshop::{Environment, Parts, Workshop, read_harness, read_harness_folder, run_name};
 
 /// Folder of evaluations, beside the runs.
@@ -36,7 +37,7 @@ pub struct Request {
     /// A folder, `naive`, or a version of the configuration's run, such as `v3`; none is the
     /// configuration's own starting harness.
     pub harness: Option<String>,
-    /// Beginning of the id of an adapter of the configuration's run; none is the base model.
+    /// Beginning of the id of weights of the configuration's run; none is the base model.
     pub adapter: Option<String>,
     /// A file of problems; none means the configuration's sealed test problems.
     pub tasks: Option<PathBuf>,
@@ -123,7 +124,7 @@ pub struct ProblemResult {
 /// Score a harness on problems.
 ///
 /// # Errors
-/// When the harness, the adapter, the problems or the model can't be had, the evaluation is stopped,
+/// When the harness, the weights, the problems or the model can't be had, the evaluation is stopped,
 /// or rollouts fail for reasons that are not the policy's answers.
 pub async fn evaluate(
     mut loaded: Loaded,
@@ -140,7 +141,7 @@ pub async fn evaluate(
     let (harness_name, harness) = find_harness(&loaded, &run, request.harness.as_deref())?;
     let adapter = request.adapter.as_deref();
     let adapter = adapter
-        .map(|prefix| find_adapter(&run, prefix))
+        .map(|prefix| trained_weights::find(&run, prefix))
         .transpose()?;
     let (tasks_name, tasks) = find_tasks(&loaded, request.tasks.as_deref())?;
     let place = root.join(FOLDER).join(&name);
@@ -155,7 +156,7 @@ pub async fn evaluate(
     let workshop = Workshop::open(Parts {
         loaded,
         splits: Splits::only_test(tasks),
-        // Adapters are the run's.
+        // Trained weights are the run's.
         directory: run,
         store: store.clone(),
         registry,
@@ -260,33 +261,6 @@ fn find_harness(
         .version()
         .map_or(wanted.to_owned(), |version| version.name.to_string());
     Ok((name, harness))
-}
-
-/// The adapter of a run whose id begins like this.
-pub(crate) fn find_adapter(run: &Path, prefix: &str) -> Result<String, RunError> {
-    let folder = run.join("adapters");
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-    let mut known: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .collect();
-    known.sort_unstable();
-    let fitting: Vec<&String> = known
-        .iter()
-        .filter(|name| name.starts_with(prefix))
-        .collect();
-    match fitting[..] {
-        [one] => Ok(one.clone()),
-        _ => Err(RunError::NoAdapter {
-            prefix: prefix.to_owned(),
-            folder,
-            known: if known.is_empty() {
-                "there is none".to_owned()
-            } else {
-                format!("there are: {}", known.join(", "))
-            },
-        }),
-    }
 }
 
 /// The problems and where they come from.

@@ -1,29 +1,39 @@
-//! A round's fine-tuning: from the chosen trajectories to an adapter, or to the reason why not.
+//! A round's fine-tuning: from the chosen trajectories to trained weights, or to the reason why not.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use candle_core::{DType, Device};
+use model::weights::Checkpoint;
+use nix::sys::statvfs::statvfs;
 use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
-use trainer::plan::{MemoryPlan, available_memory};
+use trainer::full::FullModel;
+use trainer::plan::{DiskPlan, MemoryPlan, available_memory};
 use trainer::{
-    Dataset, Outcome, Progress, StepReport, TrainError, TrainOptions, train, validation,
+    Dataset, Method, Outcome, Progress, StepReport, TrainError, TrainOptions, Trainee, train,
+    validation,
 };
 
 use crate::clock::unix_seconds;
+use crate::config::StartKind;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
 use crate::report::{TrainRow, ValidationRow, kind};
 use crate::stop::StopReason;
+use crate::trained_weights::{self, TrainedWeights};
 use crate::training_rows::{held_out, row_of_messages, rows};
 use crate::workshop::Workshop;
 
 /// Share of rows that may be refused before the whole set is.
 const MAX_REFUSED_SHARE: f64 = 0.2;
 
-/// Journal entry of a finished fine-tuning: the adapter with what it was trained on.
+/// Journal entry of a finished fine-tuning.
 #[derive(Serialize, Deserialize)]
 struct Trained {
+    /// Id of what came out, an adapter or a full set of weights.
     adapter: String,
 }
 
@@ -92,7 +102,7 @@ impl Workshop {
             .hold_out(|row| validated.contains(&row.id))?;
         if sft.validation > 0.0 && dataset.validation().is_empty() {
             self.notice(Notice::Warning(
-                "too few problems were solved to validate on any; the last adapter is kept".into(),
+                "too few problems were solved to validate on any; the last weights are kept".into(),
             ));
         }
         Ok(Lesson {
@@ -131,8 +141,15 @@ impl Workshop {
             .await?)
     }
 
+    /// Where a round's training keeps its checkpoints.
+    fn training_directory(&self, round: u32) -> PathBuf {
+        self.directory
+            .join("training")
+            .join(format!("round-{round}"))
+    }
+
     /// The options with what the machine's memory decides, once it is certain that the largest batch
-    /// can be held.
+    /// and the checkpoints can be held.
     fn planned(
         &self,
         round: u32,
@@ -140,6 +157,20 @@ impl Workshop {
         dataset: &Dataset,
     ) -> Result<TrainOptions, RunError> {
         let model = &self.require_base()?.model;
+        let disk = DiskPlan::new(&model.config, dataset, &options);
+        let there = trainer::checkpoint::bytes_below(&self.training_directory(round))
+            .map_err(TrainError::from)?;
+        let (to_write, free) = (
+            disk.bytes().saturating_sub(there),
+            free_bytes(&self.directory),
+        );
+        if to_write > free {
+            return Err(RunError::NoRoom {
+                path: self.directory.clone(),
+                needed_mib: to_write >> 20,
+                free_mib: free >> 20,
+            });
+        }
         // A card's memory is not the machine's.
         if !model.device().is_cpu() {
             return Ok(options);
@@ -162,15 +193,56 @@ impl Workshop {
         } else {
             ""
         };
-        let gib = needed as f64 / f64::from(1 << 30);
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let (what, on_disk) = match options.method {
+            Method::Lora(_) => ("fine-tuning", String::new()),
+            Method::Full => (
+                "fine-tuning every weight",
+                format!(" of memory and {:.1} GiB of disk", gib(disk.bytes())),
+            ),
+        };
         self.line(format!(
-            "round {round}: fine-tuning needs up to {gib:.1} GiB for batches of up to {tokens} tokens{twice}"
+            "round {round}: {what} needs up to {:.1} GiB{on_disk} for batches of up to {tokens} tokens{twice}",
+            gib(needed)
         ));
         Ok(options)
     }
 
-    /// Train, or take the finished training from the journal; returns the adapter's id.
-    pub(crate) async fn fine_tune(&self, round: u32, lesson: &Lesson) -> Result<String, RunError> {
+    /// What is trained, as the training starts: from the weights `start`, or from the base model.
+    fn trainee(&self, options: &TrainOptions, start: Option<&str>) -> Result<Trainee, RunError> {
+        let base = self.require_base()?;
+        let start = start.map(|id| self.weights(id).map(|weights| (id, weights)));
+        let tensors = match (&options.method, start.transpose()?) {
+            (Method::Lora(config), None) => {
+                let model = Arc::clone(&base.model);
+                return Ok(Trainee::fresh(model, config.clone(), options.seed)?);
+            }
+            (Method::Lora(_), Some((_, TrainedWeights::Adapter(adapter)))) => {
+                let model = Arc::clone(&base.model);
+                return Ok(Trainee::Lora { model, adapter });
+            }
+            (Method::Full, None) => Checkpoint::load(&base.path, DType::F32, &Device::Cpu)?.tensors,
+            (Method::Full, Some((_, TrainedWeights::Full(tensors)))) => tensors,
+            (_, Some((id, _))) => {
+                return Err(RunError::ModelPart {
+                    path: self.weights_directory(id),
+                    reason: "these weights were trained by another model_loop.sft.method".into(),
+                });
+            }
+        };
+        let checkpoint = Checkpoint::of(base.model.config.clone(), tensors)?;
+        let full = FullModel::new(checkpoint, base.model.arithmetic());
+        Ok(Trainee::Full(Box::new(full)))
+    }
+
+    /// Train, or take the finished training from the journal; returns the id of what came out. `current`
+    /// are the weights that the run stands on.
+    pub(crate) async fn fine_tune(
+        &self,
+        round: u32,
+        lesson: &Lesson,
+        current: Option<&str>,
+    ) -> Result<String, RunError> {
         let base = self.require_base()?;
         let dataset = &lesson.dataset;
         for (id, reason) in dataset.refused() {
@@ -180,25 +252,24 @@ impl Workshop {
         }
         let sft = &self.loaded.config.model_loop.sft;
         let options = sft.options(self.seed().derive("train").derive(round).value());
-        let identity = format!("{options:?}");
-        let key = self.key(kind::TRAINED, &[&base.id, &dataset.hash(), &identity]);
+        let start = current.filter(|_| sft.start() == StartKind::Current);
+        let (identity, hash) = (format!("{options:?}"), dataset.hash());
+        let mut parts = vec![base.id.as_str(), &hash, &identity];
+        parts.extend(start);
+        let key = self.key(kind::TRAINED, &parts);
         if let Some(done) = self.store.step::<Trained>(&key).await? {
-            let kept = self.adapter_directory(&done.adapter);
-            // A lost or damaged adapter is made again, from the last checkpoint if that is whole.
-            if trainer::checkpoint::verify_directory(&kept).is_ok() {
+            let kept = self.weights_directory(&done.adapter);
+            // What was lost or damaged is made again, from the last checkpoint if that is whole; what was
+            // turned down isn't needed again.
+            let is_whole = trainer::checkpoint::verify_directory(&kept).is_ok();
+            if is_whole || self.is_dropped(round, &done.adapter).await? {
+                self.clear_checkpoints(round, &options)?;
                 return Ok(done.adapter);
             }
         }
         let options = self.planned(round, options, dataset)?;
-        let (outcome, spent) = self.train_to_the_end(round, lesson, &options)?;
-        let (config, weights) = outcome.adapter.to_peft_files(&base.id)?;
-        let adapter = blake3::hash(&weights).to_hex()[..16].to_owned();
-        let files = [
-            ("adapter_config.json", config),
-            ("adapter_model.safetensors", weights),
-        ];
-        trainer::checkpoint::write_directory(&self.adapter_directory(&adapter), &files)
-            .map_err(TrainError::from)?;
+        let (outcome, spent) = self.train_to_the_end(round, lesson, &options, start)?;
+        let adapter = trained_weights::keep(&outcome.trainee, &base.id, &self.directory)?;
         let taken = outcome.losses.len();
         let row = TrainRow {
             round,
@@ -227,7 +298,17 @@ impl Workshop {
         self.store
             .record_step(&key, kind::TRAINED, round, &done, unix_seconds())
             .await?;
+        self.clear_checkpoints(round, &options)?;
         Ok(adapter)
+    }
+
+    /// Let go of a finished training's checkpoints, where they are large: those of every weight.
+    fn clear_checkpoints(&self, round: u32, options: &TrainOptions) -> Result<(), RunError> {
+        let path = self.training_directory(round);
+        if options.method != Method::Full || !path.exists() {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&path).map_err(|source| RunError::Io { path, source })
     }
 
     /// Train from the newest checkpoint, telling the observer; an error if a stop comes before the end.
@@ -236,12 +317,11 @@ impl Workshop {
         round: u32,
         lesson: &Lesson,
         options: &TrainOptions,
+        start: Option<&str>,
     ) -> Result<(Outcome, Spent), RunError> {
         let base = self.require_base()?;
-        let directory = self
-            .directory
-            .join("training")
-            .join(format!("round-{round}"));
+        let trainee = self.trainee(options, start)?;
+        let directory = self.training_directory(round);
         let dataset = &lesson.dataset;
         let order = options.order(dataset);
         self.notice(Notice::Began(Phase {
@@ -277,15 +357,7 @@ impl Workshop {
         };
         // Training keeps every core busy for long; other tasks of the runtime go elsewhere.
         let outcome = tokio::task::block_in_place(|| {
-            train(
-                &base.model,
-                &base.id,
-                None,
-                dataset,
-                options,
-                &directory,
-                report,
-            )
+            train(trainee, &base.id, dataset, options, &directory, report)
         })?;
         let took = started.elapsed();
         self.notice(Notice::Ended { took });
@@ -312,7 +384,7 @@ impl Workshop {
             ""
         };
         self.line(format!(
-            "round {round}: validation loss {:.3} after step {} of {} is the smallest; that adapter is kept{early}",
+            "round {round}: validation loss {:.3} after step {} of {} is the smallest; those weights are kept{early}",
             best.loss,
             best.step,
             outcome.losses.len()
@@ -325,6 +397,12 @@ impl Workshop {
             is_early: outcome.is_early,
         })
     }
+}
+
+/// Bytes that can be written below a directory; as many as can be asked for where the system doesn't tell.
+fn free_bytes(directory: &Path) -> u64 {
+    let told = statvfs(directory).map(|disk| disk.blocks_available() * disk.fragment_size());
+    told.unwrap_or(u64::MAX)
 }
 
 /// Tokens of the rows of the first `taken` steps.

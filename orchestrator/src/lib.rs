@@ -6,7 +6,8 @@
 //! - [`config`], [`splits`], [`builtin`]: what is to be done, on which problems.
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
-//! - [`training_rows`] says what teaches, and what is validated on.
+//! - [`training_rows`] says what teaches, and what is validated on; `fine_tune` trains on it, and
+//!   `trained_weights` keeps what comes out.
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
@@ -48,5 +49,6 @@ pub mod splits;
 pub mod standing;
 pub mod stop;
 pub mod store;
+mod trained_weights;
 pub mod training_rows;
 pub mod workshop;

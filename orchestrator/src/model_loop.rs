@@ -9,6 +9,7 @@ use rollout::task::Split;
 use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
+use crate::config::MethodKind;
 use crate::error::RunError;
 use crate::gate::decide::Verdict;
 use crate::gate::martingale::Discoveries;
@@ -16,11 +17,12 @@ use crate::harness_loop::{Head, trailer};
 use crate::report::{WeightsRow, kind};
 use crate::rollouts::{Arm, Trial, draw};
 use crate::serving;
+use crate::trained_weights::Dropped;
 use crate::training_rows::select;
-use crate::workshop::Workshop;
+use crate::workshop::{Workshop, local_id};
 
 impl Workshop {
-    /// One round's model loop; returns the adapter the next round starts from.
+    /// One round's model loop; returns the weights the next round starts from.
     ///
     /// # Errors
     /// When the run is to stop or a part fails; what was finished is stored.
@@ -58,7 +60,7 @@ impl Workshop {
             }
             lesson => lesson?,
         };
-        let candidate = self.fine_tune(round, &lesson).await?;
+        let candidate = self.fine_tune(round, &lesson, current.as_deref()).await?;
         let is_accepted = self
             .decide_weights(round, head, policy, &candidate, discoveries)
             .await?;
@@ -118,7 +120,7 @@ impl Workshop {
             policy,
             harness: Arc::clone(&head.harness),
         };
-        let (old, new) = (arm(incumbent), arm(self.policy(Some(adapter)).await?));
+        let (old, new) = (arm(incumbent), arm(self.candidate(round, adapter).await?));
         let place = format!("round {round} · weights");
         let decisions = self.contest(&place, &old, &[new], discoveries).await?;
         let decision = &decisions[0];
@@ -156,10 +158,38 @@ impl Workshop {
             rollouts: decision.rollouts,
             verdict: decision.verdict.clone(),
         };
-        let key = self.key(kind::WEIGHTS, &[&round.to_string(), adapter]);
+        let key = self.decision_key(round, adapter);
         self.store
             .record_step(&key, kind::WEIGHTS, round, &row, unix_seconds())
             .await?;
+        if !is_accepted {
+            self.drop_full_weights(adapter)?;
+        }
         Ok(is_accepted)
+    }
+
+    fn decision_key(&self, round: u32, weights: &str) -> String {
+        self.key(kind::WEIGHTS, &[&round.to_string(), weights])
+    }
+
+    /// The policy under weights that are to be decided on, or were.
+    async fn candidate(&self, round: u32, weights: &str) -> Result<Arc<dyn Policy>, RunError> {
+        if self.is_dropped(round, weights).await? {
+            let id = local_id(self.require_base()?, Some(weights));
+            return Ok(Arc::new(Dropped { id }));
+        }
+        self.policy(Some(weights)).await
+    }
+
+    /// Whether weights are gone because they were turned down, as full sets are: a run that starts again
+    /// finds in the journal what they said.
+    pub(crate) async fn is_dropped(&self, round: u32, weights: &str) -> Result<bool, RunError> {
+        let is_full = self.loaded.config.model_loop.sft.method == MethodKind::Full;
+        if !is_full || self.weights_directory(weights).exists() {
+            return Ok(false);
+        }
+        let key = self.decision_key(round, weights);
+        let decided = self.store.step::<WeightsRow>(&key).await?;
+        Ok(decided.is_some_and(|row| row.verdict != Verdict::Accepted))
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use critic::llm::Chat;
 use harness::{CallFormat, Harness, Hook, ToolState};
-use model::adapter::Adapter;
 use model::decode::{Engine, EngineOptions};
 use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, Policy, PolicyId, Renderer};
@@ -29,6 +28,7 @@ use crate::serving::{self, Reloading};
 use crate::splits::{Splits, Suite};
 use crate::stop::Stop;
 use crate::store::Store;
+use crate::trained_weights::{self, TrainedWeights};
 
 /// What the binary knows and a library must not look up itself.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Environment {
 /// Policies kept ready: the incumbent weights and the ones they are compared with.
 const READY_POLICIES: usize = 2;
 
-/// A policy kept ready, by its adapter.
+/// A policy kept ready, by its trained weights.
 type Ready = (Option<String>, Arc<dyn Policy>);
 
 /// What a workshop is made of.
@@ -281,24 +281,36 @@ impl Workshop {
         self.notice(Notice::Line(text.into()));
     }
 
-    /// Where adapter `id` is kept.
-    pub fn adapter_directory(&self, id: &str) -> PathBuf {
-        self.directory.join("adapters").join(id)
+    /// Where the trained weights `id` are kept.
+    pub fn weights_directory(&self, id: &str) -> PathBuf {
+        trained_weights::directory_of(&self.directory, id)
     }
 
-    /// Load a kept adapter.
+    /// Load kept weights.
     ///
     /// # Errors
-    /// When it is missing or damaged.
-    pub fn adapter(&self, id: &str) -> Result<Adapter, RunError> {
-        let directory = self.adapter_directory(id);
-        trainer::checkpoint::verify_directory(&directory).map_err(trainer::TrainError::from)?;
-        let base = self.require_base()?;
-        Ok(Adapter::load(
-            &directory,
-            &base.model.config,
-            base.model.device(),
-        )?)
+    /// When they are missing or damaged.
+    pub(crate) fn weights(&self, id: &str) -> Result<TrainedWeights, RunError> {
+        let model = &self.require_base()?.model;
+        TrainedWeights::kept(&self.weights_directory(id), &model.config, model.device())
+    }
+
+    /// Let go of a full set of weights, on the disk and in memory. Adapters, which are small, stay.
+    ///
+    /// # Errors
+    /// When the directory can't be removed.
+    pub(crate) fn drop_full_weights(&self, id: &str) -> Result<(), RunError> {
+        let path = trained_weights::full_directory(&self.directory, id);
+        if !path.exists() {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&path).map_err(|source| RunError::Io { path, source })?;
+        let mut ready = self
+            .policies
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        ready.retain(|(known, _)| known.as_deref() != Some(id));
+        Ok(())
     }
 
     /// The base model.
@@ -312,10 +324,10 @@ impl Workshop {
         })
     }
 
-    /// The policy with adapter `id`, or the plain base model.
+    /// The policy with the trained weights `id`, or the plain base model.
     ///
     /// # Errors
-    /// When the adapter, the engine or the server can't be used.
+    /// When the weights, the engine or the server can't be used.
     pub async fn policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
         let key = id.map(str::to_owned);
         {
@@ -348,23 +360,17 @@ impl Workshop {
 
     fn local_policy(&self, id: Option<&str>) -> Result<LocalPolicy, RunError> {
         let base = self.require_base()?;
-        let adapter = id.map(|id| self.adapter(id)).transpose()?.map(Arc::new);
+        let (model, adapter) = match id {
+            Some(id) => self.weights(id)?.over(&base.model)?,
+            None => (Arc::clone(&base.model), None),
+        };
         let options = EngineOptions {
             cache_mib: 1536,
             ..EngineOptions::default()
         };
-        let engine = Engine::new(
-            Arc::clone(&base.model),
-            adapter,
-            Arc::clone(&base.tokenizer),
-            options,
-        )?;
-        let id = match id {
-            Some(id) => format!("{}+{id}", base.id),
-            None => base.id.clone(),
-        };
+        let engine = Engine::new(model, adapter, Arc::clone(&base.tokenizer), options)?;
         let options = LocalPolicyOptions {
-            id: PolicyId::new(id),
+            id: local_id(base, id),
             stop_tokens: base.stop_tokens.clone(),
         };
         let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
@@ -377,7 +383,7 @@ impl Workshop {
     }
 
     async fn served_policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
-        let directory = id.map(|id| self.adapter_directory(id));
+        let directory = id.map(|id| trained_weights::adapter_directory(&self.directory, id));
         let adapter = id.zip(directory.as_deref());
         let (policy, adapter) =
             serving::policy(&self.loaded.config, adapter, self.environment.key)?;
@@ -418,6 +424,14 @@ impl Workshop {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(work(&registry)?)
     }
+}
+
+/// Identity of the base model, or of the trained weights `id`, decoded in this process.
+pub(crate) fn local_id(base: &BaseModel, id: Option<&str>) -> PolicyId {
+    PolicyId::new(match id {
+        Some(id) => format!("{}+{id}", base.id),
+        None => base.id.clone(),
+    })
 }
 
 /// Name of a run, and of its directory.

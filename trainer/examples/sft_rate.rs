@@ -95,7 +95,7 @@ fn main() -> Result<(), Failure> {
             };
             Trainee::Lora(model, adapter)
         }
-        "full" => Trainee::Full(FullModel::new(checkpoint, arithmetic)?),
+        "full" => Trainee::Full(FullModel::new(checkpoint, arithmetic)),
         other => return Err(format!("no mode {other}").into()),
     };
     let mut optimizer = AdamW::new(constants, &trainee.parameters())?;
@@ -172,7 +172,7 @@ impl Trainee {
                 Ok(loss)
             }
             Self::Full(model) => {
-                let (loss, gradients) = model.loss_and_gradients(tree, targets)?;
+                let (loss, gradients) = model.loss_and_gradients(tree, targets, Trainable::Base)?;
                 model.update(optimizer, &gradients, rate)?;
                 Ok(loss)
             }

@@ -1,12 +1,14 @@
 //! Training every weight of a model rather than an adapter over it.
 //!
 //! The weights that are trained are f32, whatever products are computed in: updates smaller than
-//! bfloat16's steps add up. After each update the packed forms are made anew.
+//! bfloat16's steps add up. After each update the packed forms are made anew, when they are needed.
+
+use std::sync::OnceLock;
 
 use candle_core::Result;
 use model::config::ModelConfig;
 use model::kernels::gemm::Arithmetic;
-use model::transformer::{Gradients, Targets, Trainable, Transformer};
+use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use model::weights::{Checkpoint, TensorMap};
 
@@ -18,24 +20,24 @@ pub struct FullModel {
     config: ModelConfig,
     weights: TensorMap,
     arithmetic: Arithmetic,
-    /// None only while it is made anew.
-    model: Option<Transformer>,
+    /// The weights packed for products, from their first use to their next change.
+    model: OnceLock<Transformer>,
 }
 
 impl FullModel {
     /// Start from a checkpoint's weights, which must be f32.
-    ///
-    /// # Errors
-    /// When a tensor operation fails or this machine can't compute in `arithmetic`.
-    pub fn new(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Result<Self> {
-        let mut full = Self {
+    pub fn new(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Self {
+        Self {
             config: checkpoint.config,
             weights: checkpoint.tensors,
             arithmetic,
-            model: None,
-        };
-        full.rebuild()?;
-        Ok(full)
+            model: OnceLock::new(),
+        }
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
     }
 
     /// The weights under their checkpoint names.
@@ -43,19 +45,38 @@ impl FullModel {
         &self.weights
     }
 
-    /// Loss over `targets` of a tree, and its gradients by every weight.
+    /// Go on with other weights of the same names and shapes.
+    pub fn replace(&mut self, weights: TensorMap) {
+        self.model.take();
+        self.weights = weights;
+    }
+
+    /// Loss over `targets` of a tree, and its gradients by every weight, whatever `options` say is
+    /// trained.
     ///
     /// # Errors
-    /// When a tensor operation fails, or there is no target.
+    /// When a tensor operation fails, there is no target, or this machine can't compute in the
+    /// arithmetic.
     pub fn loss_and_gradients(
         &self,
         tree: &TokenTree,
         targets: &Targets,
+        options: impl Into<PassOptions>,
     ) -> Result<(f64, Gradients)> {
-        let Some(model) = &self.model else {
-            candle_core::bail!("an update of the weights has failed");
+        let options = PassOptions {
+            trainable: Trainable::Base,
+            ..options.into()
         };
-        model.loss_and_gradients(tree, targets, None, Trainable::Base)
+        self.model()?
+            .loss_and_gradients(tree, targets, None, options)
+    }
+
+    /// Loss over `targets` of a tree.
+    ///
+    /// # Errors
+    /// As [`Self::loss_and_gradients`].
+    pub fn loss(&self, tree: &TokenTree, targets: &Targets) -> Result<f64> {
+        self.model()?.loss(tree, targets, None)
     }
 
     /// Take one step of `optimizer` at `rate`.
@@ -69,19 +90,21 @@ impl FullModel {
         rate: f64,
     ) -> Result<()> {
         // The packed weights go before new ones take their place in memory.
-        self.model = None;
-        optimizer.update(&mut self.weights, gradients, rate)?;
-        self.rebuild()
+        self.model.take();
+        optimizer.update(&mut self.weights, gradients, rate)
     }
 
-    fn rebuild(&mut self) -> Result<()> {
+    fn model(&self) -> Result<&Transformer> {
+        if let Some(model) = self.model.get() {
+            return Ok(model);
+        }
         let checkpoint = Checkpoint {
             config: self.config.clone(),
             tensors: self.weights.clone(),
             metadata: None,
         };
-        self.model = Some(Transformer::with_arithmetic(checkpoint, self.arithmetic)?);
-        Ok(())
+        let model = Transformer::with_arithmetic(checkpoint, self.arithmetic)?;
+        Ok(self.model.get_or_init(|| model))
     }
 }
 
@@ -100,19 +123,23 @@ mod tests {
                 .join(name);
             let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
             let before = files.tensors.clone();
-            let mut full = FullModel::new(files, Arithmetic::F32).expect("model");
+            let mut full = FullModel::new(files, Arithmetic::F32);
             let mut optimizer =
                 AdamW::new(AdamWOptions::default(), full.weights()).expect("optimizer");
             let sequence: Vec<u32> = (0..60).collect();
             let tree = TokenTree::new(&[&sequence]);
             let targets = Targets::new(&tree, &[vec![true; 60]]);
-            let (first, gradients) = full.loss_and_gradients(&tree, &targets).expect("pass");
+            let pass = |full: &FullModel| {
+                full.loss_and_gradients(&tree, &targets, Trainable::Base)
+                    .expect("pass")
+            };
+            let (first, gradients) = pass(&full);
             assert!(
                 gradients.keys().eq(before.keys()),
                 "every weight has a gradient"
             );
             full.update(&mut optimizer, &gradients, 1e-3).expect("step");
-            let (second, _) = full.loss_and_gradients(&tree, &targets).expect("pass");
+            let (second, _) = pass(&full);
             assert!(second < first - 0.05, "{name}: {first} to {second}");
             for (name, old) in &before {
                 let moved = (old - &full.weights()[name])

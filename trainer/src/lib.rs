@@ -1,11 +1,13 @@
-//! θ's half of the loop: supervised fine-tuning of a LoRA adapter on verified trajectories.
+//! θ's half of the loop: supervised fine-tuning on verified trajectories, of a LoRA adapter or of every
+//! weight.
 //!
 //! - [`dataset`]: token rows with loss masks; what can't teach anything is refused by name.
 //! - [`optimizer`]: AdamW with readable state, gradient clipping, learning-rate schedule.
 //! - [`train`]: the loop over packed trees of rows, with a self-check before the first step.
-//! - [`validation`]: the loss on rows held out, the best adapter by it, the end before the last step.
-//! - [`plan`]: the memory a training takes, before its first step.
-//! - [`conversation`]: rows of conversations; [`full`]: training every weight.
+//! - [`trainee`]: what is trained, an adapter or ([`full`]) every weight.
+//! - [`validation`]: the loss on rows held out, what is best by it, the end before the last step.
+//! - [`plan`]: the memory and the disk a training takes, before its first step.
+//! - [`conversation`]: rows of conversations.
 //! - [`checkpoint`]: atomic, hashed directories from which a killed run continues to the same
 //!   weights, bit by bit on the CPU.
 //!
@@ -21,10 +23,12 @@ pub mod plan;
 mod self_check;
 mod step;
 pub mod train;
+pub mod trainee;
 pub mod validation;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use dataset::{Dataset, DatasetError, Row};
 pub use optimizer::{AdamW, AdamWOptions, Schedule};
 pub use train::{Outcome, Progress, StepReport, TrainError, TrainOptions, train};
+pub use trainee::{Method, Trainee};
 pub use validation::Evaluation;

@@ -1,4 +1,4 @@
-//! What a training takes of the machine's memory, known before its first step.
+//! What a training takes of the machine's memory and of the disk, known before its first step.
 //!
 //! Counted are the arrays that are alive at the worst moment of a step; what the allocator and
 //! short-lived buffers add is covered by a margin. On the CPU all arrays are f32.
@@ -6,9 +6,11 @@
 use model::config::ModelConfig;
 use model::kernels::gemm::Arithmetic;
 use model::tree::TokenTree;
+use model::weights::expected_shapes;
 
 use crate::dataset::{Dataset, Row};
 use crate::train::TrainOptions;
+use crate::trainee::Method;
 
 const F32: u64 = 4;
 
@@ -20,9 +22,9 @@ const MARGIN: f64 = 0.25;
 pub struct MemoryPlan {
     /// Tokens of the largest batch, shared prefixes once.
     pub batch_tokens: usize,
-    /// Weights packed for the way back.
+    /// Weights packed for the way back, and where they are trained for the way there.
     pub packed: u64,
-    /// Adapter, its gradients and the optimizer's moments.
+    /// What is trained, its gradients and the optimizer's moments.
     pub states: u64,
     /// What the forward pass of the largest batch keeps.
     pub activations: u64,
@@ -47,7 +49,6 @@ impl MemoryPlan {
             .map(|batch| tokens_of(batch.iter().map(|index| &dataset.rows()[*index])))
             .max()
             .unwrap_or(0);
-        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         // Validation keeps no more than one block's activations.
         let validated = dataset
             .validation()
@@ -56,33 +57,36 @@ impl MemoryPlan {
             .max()
             .unwrap_or(0);
         let (hidden, inner) = (count(config.hidden_size), count(config.intermediate_size));
-        let query = count(config.num_attention_heads * config.head_dim);
-        let key_value = count(config.num_key_value_heads * config.head_dim);
-        let (layers, rank) = (count(config.num_hidden_layers), count(options.adapter.rank));
-        let targets = count(options.adapter.targets.len());
+        let (query, key_value) = widths(config);
+        let layers = count(config.num_hidden_layers);
         let linear = hidden * (2 * query + 2 * key_value + 3 * inner);
-        // Inputs and outputs of the seven projections of a block, for the adapters.
-        let borders = 2 * (hidden + query) + 2 * (hidden + key_value) + 3 * (hidden + inner);
-        let parameters = layers * rank * borders * targets / 7;
-        // Input, middle and both norms; q and attended; k, v; gate, up and their product.
-        let kept = 4 * hidden + 2 * query + 2 * key_value + 3 * inner + 7 * rank;
-        let tokens = count(batch_tokens);
+        let head = hidden * count(config.vocab_size);
         let bytes_of_weight = match arithmetic {
             Arithmetic::Bf16 => 2,
             Arithmetic::F32 | Arithmetic::SplitBf16 => 4,
         };
+        let one_way = bytes_of_weight * (layers * linear + head);
+        // The parameters, their gradients, two moments; the sum of a step's earlier gradients; what
+        // validation liked best.
+        let sets = 4 + u64::from(options.accumulate > 1) + u64::from(validated > 0);
+        let trained = F32 * parameters(config, &options.method);
+        let (packed, states, rank) = match &options.method {
+            // New parameters are all there before the old ones go.
+            Method::Lora(adapter) => (one_way, (sets + 1) * trained, count(adapter.rank)),
+            // The embedding's gradient is summed from that by tokens and that by logits.
+            Method::Full => (2 * one_way, sets * trained + 3 * F32 * head, 0),
+        };
+        // Input, middle and both norms; q and attended; k, v; gate, up and their product.
+        let kept = 4 * hidden + 2 * query + 2 * key_value + 3 * inner + 7 * rank;
+        let tokens = count(batch_tokens);
         let whole = |floats: u64| {
             let bytes = F32 * floats;
             bytes + (bytes as f64 * MARGIN) as u64
         };
         Self {
             batch_tokens,
-            packed: bytes_of_weight * (layers * linear + hidden * count(config.vocab_size)),
-            // The weights, their gradients, two moments, new weights before the old ones go; the sum of a
-            // step's earlier gradients; the weights that validation liked best.
-            states: (5 + u64::from(options.accumulate > 1) + u64::from(validated > 0))
-                * F32
-                * parameters,
+            packed,
+            states,
             activations: whole((tokens * layers).max(validated) * kept),
             recomputed_activations: whole(
                 (tokens * (layers * hidden + kept)).max(validated * kept),
@@ -100,6 +104,65 @@ impl MemoryPlan {
         };
         self.packed + self.states + activations + self.logits
     }
+}
+
+/// Bytes that a training writes to the disk at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPlan {
+    /// The checkpoints that are there while the next one is written, and that one.
+    pub checkpoints: u64,
+    /// What comes out.
+    pub result: u64,
+}
+
+impl DiskPlan {
+    /// The plan of `options` on `dataset`.
+    pub fn new(config: &ModelConfig, dataset: &Dataset, options: &TrainOptions) -> Self {
+        let result = F32 * parameters(config, &options.method);
+        // The parameters and two moments; what validation liked best.
+        let sets = 3 + u64::from(!dataset.validation().is_empty());
+        let there = count(options.method.kept_checkpoints()) + 1;
+        Self {
+            checkpoints: there * sets * result,
+            result,
+        }
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.checkpoints + self.result
+    }
+}
+
+/// Numbers that are trained.
+fn parameters(config: &ModelConfig, method: &Method) -> u64 {
+    let (hidden, inner) = (count(config.hidden_size), count(config.intermediate_size));
+    let (query, key_value) = widths(config);
+    match method {
+        Method::Lora(adapter) => {
+            // Inputs and outputs of the seven projections of a block.
+            let borders = 2 * (hidden + query) + 2 * (hidden + key_value) + 3 * (hidden + inner);
+            let (rank, targets) = (count(adapter.rank), count(adapter.targets.len()));
+            count(config.num_hidden_layers) * rank * borders * targets / 7
+        }
+        Method::Full => expected_shapes(config)
+            .values()
+            .map(|shape| shape.iter().copied().map(count).product::<u64>())
+            .sum(),
+    }
+}
+
+/// Widths of all queries, and of all keys or values.
+fn widths(config: &ModelConfig) -> (u64, u64) {
+    let of = |heads: usize| count(heads * config.head_dim);
+    (
+        of(config.num_attention_heads),
+        of(config.num_key_value_heads),
+    )
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 /// Tokens that are computed for these rows together.

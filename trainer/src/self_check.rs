@@ -2,21 +2,32 @@
 
 use candle_core::{DType, Tensor};
 use model::adapter::Adapter;
-use model::transformer::{Gradients, Trainable, Transformer};
+use model::transformer::{Gradients, Trainable};
+use model::weights::TensorMap;
 
 use crate::dataset::{Row, pack};
 use crate::train::TrainError;
+use crate::trainee::Trainee;
 
 /// One pass on one row: every parameter must get a gradient that is finite and not all zero.
 ///
-/// A fresh adapter's B is zero, which makes A's gradient zero too; so the check runs on a copy
+/// A fresh adapter's B is zero, which makes A's gradient zero too; so an adapter is checked by a copy
 /// with B moved off zero.
-pub(crate) fn self_check(
-    model: &Transformer,
-    adapter: &Adapter,
-    row: &Row,
-) -> Result<(), TrainError> {
-    let mut parameters = adapter.tensors();
+pub(crate) fn self_check(trainee: &Trainee, row: &Row) -> Result<(), TrainError> {
+    let (tree, targets) = pack(&[row]);
+    let (_, gradients) = match trainee {
+        Trainee::Lora { model, adapter } => {
+            let parameters = off_zero(adapter.tensors())?;
+            let probe = Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
+            model.loss_and_gradients(&tree, &targets, Some(&probe), Trainable::Adapter)?
+        }
+        Trainee::Full(full) => full.loss_and_gradients(&tree, &targets, Trainable::Base)?,
+    };
+    check_gradients(&trainee.parameters(), &gradients)
+}
+
+/// An adapter's parameters, every B moved a little.
+fn off_zero(mut parameters: TensorMap) -> Result<TensorMap, TrainError> {
     for (name, parameter) in &mut parameters {
         if name.contains("lora_B") {
             let count = parameter.elem_count();
@@ -25,16 +36,12 @@ pub(crate) fn self_check(
             *parameter = (&*parameter + nudge)?;
         }
     }
-    let probe = Adapter::from_tensors(&model.config, adapter.config.clone(), parameters)?;
-    let (tree, targets) = pack(&[row]);
-    let (_, gradients) =
-        model.loss_and_gradients(&tree, &targets, Some(&probe), Trainable::Adapter)?;
-    check_gradients(&probe, &gradients)
+    Ok(parameters)
 }
 
-fn check_gradients(adapter: &Adapter, gradients: &Gradients) -> Result<(), TrainError> {
-    for name in adapter.tensors().into_keys() {
-        let what = match gradients.get(&name) {
+fn check_gradients(parameters: &TensorMap, gradients: &Gradients) -> Result<(), TrainError> {
+    for name in parameters.keys() {
+        let what = match gradients.get(name) {
             None => "no gradient",
             Some(gradient) => {
                 let largest = gradient
@@ -51,6 +58,7 @@ fn check_gradients(adapter: &Adapter, gradients: &Gradients) -> Result<(), Train
                 }
             }
         };
+        let name = name.clone();
         return Err(TrainError::NoGradient { name, what });
     }
     Ok(())
@@ -58,44 +66,55 @@ fn check_gradients(adapter: &Adapter, gradients: &Gradients) -> Result<(), Train
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
     use candle_core::Device;
     use model::adapter::{AdapterConfig, Projection};
+    use model::kernels::gemm::Arithmetic;
+    use model::transformer::Transformer;
     use model::weights::Checkpoint as ModelFiles;
 
-    fn model() -> Transformer {
+    use super::*;
+    use crate::full::FullModel;
+
+    fn trainees() -> [Trainee; 2] {
         let directory =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
-        let files = ModelFiles::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
-        Transformer::new(files).expect("model")
-    }
-
-    #[test]
-    fn the_self_check_names_a_parameter_without_gradient() {
-        let model = model();
+        let load = || ModelFiles::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
+        let model = Transformer::new(load()).expect("model");
         let config = AdapterConfig {
             rank: 2,
             alpha: 4,
             rank_stabilised: false,
             targets: vec![Projection::Query, Projection::Down],
         };
-        let adapter = Adapter::fresh(&model.config, config, 0, &Device::Cpu).expect("adapter");
-        let row = Row {
-            id: "r".into(),
-            tokens: vec![5, 6, 7, 8],
-            mask: vec![false, true, true, true],
-        };
-        self_check(&model, &adapter, &row).expect("all parameters are reached");
-        let mut gradients = Gradients::new();
-        for (name, tensor) in adapter.tensors() {
-            gradients.insert(name, tensor.ones_like().expect("ones"));
+        [
+            Trainee::fresh(Arc::new(model), config, 0).expect("adapter"),
+            Trainee::Full(Box::new(FullModel::new(load(), Arithmetic::F32))),
+        ]
+    }
+
+    #[test]
+    fn the_self_check_names_a_parameter_without_gradient() {
+        for trainee in trainees() {
+            let row = Row {
+                id: "r".into(),
+                tokens: vec![5, 6, 7, 8],
+                mask: vec![false, true, true, true],
+            };
+            self_check(&trainee, &row).expect("all parameters are reached");
+            let parameters = trainee.parameters();
+            let mut gradients = Gradients::new();
+            for (name, tensor) in &parameters {
+                gradients.insert(name.clone(), tensor.ones_like().expect("ones"));
+            }
+            let name = gradients.keys().next_back().expect("some").clone();
+            let lost = gradients.remove(&name).expect("present");
+            let error = check_gradients(&parameters, &gradients).expect_err("missing");
+            assert!(error.to_string().contains(&name) && error.to_string().contains("no gradient"));
+            gradients.insert(name.clone(), lost.zeros_like().expect("zeros"));
+            let error = check_gradients(&parameters, &gradients).expect_err("zero");
+            assert!(error.to_string().contains("a zero gradient"));
         }
-        let name = gradients.keys().next_back().expect("some").clone();
-        let lost = gradients.remove(&name).expect("present");
-        let error = check_gradients(&adapter, &gradients).expect_err("missing");
-        assert!(error.to_string().contains(&name) && error.to_string().contains("no gradient"));
-        gradients.insert(name.clone(), lost.zeros_like().expect("zeros"));
-        let error = check_gradients(&adapter, &gradients).expect_err("zero");
-        assert!(error.to_string().contains("a zero gradient"));
     }
 }

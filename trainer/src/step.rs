@@ -1,13 +1,13 @@
 //! Loss and gradients of one optimizer step, computed in parts that need less memory.
 
 use candle_core::Result;
-use model::adapter::Adapter;
 use model::dropout::Dropout;
-use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer, add_gradient};
+use model::transformer::{Gradients, PassOptions, Targets, add_gradient};
 use model::tree::TokenTree;
 
 use crate::dataset::{Row, pack};
 use crate::train::TrainOptions;
+use crate::trainee::Trainee;
 
 /// What the rows of a step give.
 pub(crate) struct Computed {
@@ -22,8 +22,7 @@ pub(crate) struct Computed {
 /// Loss and gradients of `rows` in step `number`, `batch` of them at a time. A part counts by its
 /// supervised tokens, not by being a part: but for dropout, the result is that of all rows at once.
 pub(crate) fn compute(
-    model: &Transformer,
-    adapter: &Adapter,
+    trainee: &Trainee,
     rows: &[&Row],
     number: usize,
     options: &TrainOptions,
@@ -40,7 +39,7 @@ pub(crate) fn compute(
     };
     for (part, (tree, targets)) in parts.iter().enumerate() {
         let pass = PassOptions {
-            trainable: Trainable::Adapter,
+            trainable: trainee.trainable(),
             recompute: options.recompute,
             total: Some(total),
             dropout: (options.dropout > 0.0).then(|| Dropout {
@@ -48,7 +47,7 @@ pub(crate) fn compute(
                 seed: dropout_seed(options.seed, number, part),
             }),
         };
-        let (loss, gradients) = model.loss_and_gradients(tree, targets, Some(adapter), pass)?;
+        let (loss, gradients) = trainee.loss_and_gradients(tree, targets, pass)?;
         step.loss += loss;
         step.tokens += tree.len();
         for (name, gradient) in gradients {
@@ -73,11 +72,16 @@ fn dropout_seed(seed: u64, step: usize, part: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use candle_core::{DType, Device};
-    use model::adapter::{AdapterConfig, Projection};
+    use model::adapter::{Adapter, AdapterConfig, Projection};
+    use model::kernels::gemm::Arithmetic;
+    use model::transformer::Transformer;
     use model::weights::Checkpoint;
 
     use super::*;
+    use crate::full::FullModel;
 
     fn options(batch: usize, accumulate: usize) -> TrainOptions {
         TrainOptions {
@@ -113,31 +117,52 @@ mod tests {
     fn eight_rows_at_once_equal_four_times_two() {
         let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         for name in ["llama_tied", "qwen3_untied"] {
-            let directory = golden.join(name);
-            let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
-            let model = Transformer::new(files).expect("model");
-            let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
-                .expect("adapter");
-            let rows = rows();
-            let rows: Vec<&Row> = rows.iter().collect();
-            let whole = compute(&model, &adapter, &rows, 0, &options(8, 1)).expect("pass");
-            for (batch, accumulate) in [(2, 4), (3, 3), (1, 8)] {
-                let options = options(batch, accumulate);
-                let parts = compute(&model, &adapter, &rows, 0, &options).expect("passes");
-                assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss);
-                assert!(
-                    parts.tokens > whole.tokens,
-                    "a prefix is shared within a part"
-                );
-                for (name, gradient) in &whole.gradients {
-                    let largest = |t: candle_core::Result<candle_core::Tensor>| {
-                        t.and_then(|t| t.abs()?.max_all()?.to_scalar::<f32>())
-                            .expect("maximum")
-                    };
-                    let gap = largest(gradient - &parts.gradients[name]);
-                    let size = largest(Ok(gradient.clone()));
-                    assert!(gap <= 1e-5 * size, "{name} in {batch}s: {gap} of {size}");
-                }
+            for trainee in [
+                adapter(&golden.join(name)),
+                every_weight(&golden.join(name)),
+            ] {
+                in_parts_is_as_at_once(&trainee);
+            }
+        }
+    }
+
+    fn adapter(directory: &std::path::Path) -> Trainee {
+        let model = Transformer::new(load(directory)).expect("model");
+        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu);
+        Trainee::Lora {
+            adapter: adapter.expect("adapter"),
+            model: Arc::new(model),
+        }
+    }
+
+    fn every_weight(directory: &std::path::Path) -> Trainee {
+        Trainee::Full(Box::new(FullModel::new(load(directory), Arithmetic::F32)))
+    }
+
+    fn load(directory: &std::path::Path) -> Checkpoint {
+        Checkpoint::load(directory, DType::F32, &Device::Cpu).expect("golden model")
+    }
+
+    fn in_parts_is_as_at_once(trainee: &Trainee) {
+        let rows = rows();
+        let rows: Vec<&Row> = rows.iter().collect();
+        let whole = compute(trainee, &rows, 0, &options(8, 1)).expect("pass");
+        for (batch, accumulate) in [(2, 4), (3, 3), (1, 8)] {
+            let options = options(batch, accumulate);
+            let parts = compute(trainee, &rows, 0, &options).expect("passes");
+            assert!((parts.loss - whole.loss).abs() < 1e-5 * whole.loss);
+            assert!(
+                parts.tokens > whole.tokens,
+                "a prefix is shared within a part"
+            );
+            for (name, gradient) in &whole.gradients {
+                let largest = |t: candle_core::Result<candle_core::Tensor>| {
+                    t.and_then(|t| t.abs()?.max_all()?.to_scalar::<f32>())
+                        .expect("maximum")
+                };
+                let gap = largest(gradient - &parts.gradients[name]);
+                let size = largest(Ok(gradient.clone()));
+                assert!(gap <= 1e-5 * size, "{name} in {batch}s: {gap} of {size}");
             }
         }
     }
@@ -146,10 +171,7 @@ mod tests {
     fn dropout_differs_from_step_to_step_and_part_to_part_and_repeats() {
         let directory =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
-        let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("model");
-        let model = Transformer::new(files).expect("model");
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu)
-            .expect("adapter");
+        let trainee = adapter(&directory);
         let rows = rows();
         // The same row twice, so that the parts differ by their masks alone.
         let rows = [&rows[5], &rows[5]];
@@ -158,7 +180,7 @@ mod tests {
                 dropout,
                 ..options(batch, 2 / batch)
             };
-            let step = compute(&model, &adapter, &rows, number, &options);
+            let step = compute(&trainee, &rows, number, &options);
             step.expect("pass").loss
         };
         assert_eq!(loss(3, 2, 0.3), loss(3, 2, 0.3));

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use model::adapter::{Adapter, AdapterConfig, AdapterError};
-use model::transformer::Transformer;
+use model::adapter::AdapterError;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, State};
@@ -11,6 +10,7 @@ use crate::dataset::{Dataset, Row};
 use crate::optimizer::{AdamW, AdamWOptions, Schedule, clip, global_norm};
 use crate::self_check::self_check;
 use crate::step::{Computed, compute};
+use crate::trainee::{Method, Trainee, content_hash};
 use crate::validation::{self, Evaluation};
 
 /// Why training stopped.
@@ -32,7 +32,7 @@ pub enum TrainError {
         /// The step, from 1.
         step: usize,
     },
-    /// The adapter can't be made.
+    /// The parameters don't fit the model.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
     /// A checkpoint can't be written or read.
@@ -58,8 +58,8 @@ pub enum TrainError {
 /// How to train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainOptions {
-    /// The adapter to train.
-    pub adapter: AdapterConfig,
+    /// What is trained.
+    pub method: Method,
     /// Passes over the data.
     pub epochs: usize,
     /// Rows computed together.
@@ -67,7 +67,8 @@ pub struct TrainOptions {
     /// Batches of one optimizer step. They weigh by their supervised tokens, so that several small
     /// ones are one large one with less memory.
     pub accumulate: usize,
-    /// Share of the adapter's inputs that training sets to zero, see [`Dropout`].
+    /// Share of the adapter's inputs that training sets to zero, see [`Dropout`]. Without an adapter
+    /// there is nothing to drop.
     ///
     /// [`Dropout`]: model::dropout::Dropout
     pub dropout: f64,
@@ -81,7 +82,7 @@ pub struct TrainOptions {
     pub max_gradient_norm: f64,
     /// AdamW's constants.
     pub optimizer: AdamWOptions,
-    /// Seed of the initial adapter, of the order and of dropout.
+    /// Seed of the order and of dropout.
     pub seed: u64,
     /// Steps between evaluations on the dataset's validation rows; 0 evaluates after each pass over
     /// the data. The last step is always followed by one.
@@ -99,9 +100,9 @@ pub struct TrainOptions {
 impl TrainOptions {
     /// One pass over the data at a constant rate of 1e-3, four rows a step, with nothing beyond plain
     /// AdamW under a gradient norm of 1: to be changed where more is wanted.
-    pub fn plain(adapter: AdapterConfig) -> Self {
+    pub fn plain(method: impl Into<Method>) -> Self {
         TrainOptions {
-            adapter,
+            method: method.into(),
             epochs: 1,
             batch: 4,
             accumulate: 1,
@@ -159,8 +160,8 @@ pub enum Progress {
 /// Result of training.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The adapter: with validation the best by it, else as it is now.
-    pub adapter: Adapter,
+    /// What was trained: with validation the best by it, else as it is now.
+    pub trainee: Trainee,
     /// Loss of every step, those before a resume included.
     pub losses: Vec<f64>,
     /// Every evaluation on the validation rows, those before a resume included.
@@ -175,52 +176,37 @@ pub struct Outcome {
     pub is_early: bool,
 }
 
-/// Train an adapter for `model` on `dataset`, from `initial` or a fresh one, keeping checkpoints
-/// below `directory` and going on from the newest that belongs to the same data and options.
+/// Train `trainee` on `dataset`, keeping checkpoints below `directory` and going on from the newest
+/// that belongs to the same start, data and options. `base_model` names the model in the files of an
+/// adapter.
 ///
 /// # Errors
 /// When the self-check fails, training diverges, or a checkpoint can't be written.
 pub fn train(
-    model: &Transformer,
+    mut trainee: Trainee,
     base_model: &str,
-    initial: Option<&Adapter>,
     dataset: &Dataset,
     options: &TrainOptions,
     directory: &Path,
     mut report: impl FnMut(&StepReport) -> Progress,
 ) -> Result<Outcome, TrainError> {
-    let fingerprint = fingerprint(base_model, initial, dataset, options)?;
-    let device = model.device();
-    let (found, skipped_checkpoints) = Checkpoint::latest(
-        directory,
-        &fingerprint,
-        &model.config,
-        options.optimizer,
-        device,
-    )?;
+    let fingerprint = fingerprint(base_model, &trainee, dataset, options);
+    let (found, skipped_checkpoints) =
+        Checkpoint::latest(&mut trainee, directory, &fingerprint, options.optimizer)?;
     let resumed_from = found.as_ref().map(|c| c.state.step);
     let mut current = match found {
         Some(checkpoint) => checkpoint,
         None => {
-            let adapter = match initial {
-                Some(adapter) => adapter.clone(),
-                None => {
-                    Adapter::fresh(&model.config, options.adapter.clone(), options.seed, device)?
-                }
-            };
-            self_check(model, &adapter, &dataset.rows()[0])?;
-            let optimizer = AdamW::new(options.optimizer, &adapter.tensors())?;
-            let state = State {
-                step: 0,
-                fingerprint: fingerprint.clone(),
-                losses: Vec::new(),
-                evaluations: Vec::new(),
-            };
+            self_check(&trainee, &dataset.rows()[0])?;
             Checkpoint {
-                adapter,
-                optimizer,
+                optimizer: AdamW::new(options.optimizer, &trainee.parameters())?,
                 best: None,
-                state,
+                state: State {
+                    step: 0,
+                    fingerprint,
+                    losses: Vec::new(),
+                    evaluations: Vec::new(),
+                },
             }
         }
     };
@@ -247,7 +233,7 @@ pub fn train(
             loss,
             mut gradients,
             tokens: computed_tokens,
-        } = compute(model, &current.adapter, &rows, step, options)?;
+        } = compute(&trainee, &rows, step, options)?;
         let norm = global_norm(&gradients)?;
         if !loss.is_finite() || !norm.is_finite() {
             return Err(TrainError::Diverged { step: step + 1 });
@@ -256,12 +242,8 @@ pub fn train(
         let rate = options
             .schedule
             .rate(options.learning_rate, step, warmup, total);
-        let mut parameters = current.adapter.tensors();
-        current
-            .optimizer
-            .update(&mut parameters, &gradients, rate)?;
-        let config = current.adapter.config.clone();
-        current.adapter = Adapter::from_tensors(&model.config, config, parameters)?;
+        trainee.update(&mut current.optimizer, &gradients, rate)?;
+        drop(gradients);
         current.state.step += 1;
         current.state.losses.push(loss);
         let every = match options.validate_every {
@@ -271,7 +253,7 @@ pub fn train(
         let is_evaluated = !dataset.validation().is_empty()
             && (current.state.step.is_multiple_of(every) || current.state.step == total);
         let validation_loss = if is_evaluated {
-            Some(evaluate(model, dataset, options, &mut current)?)
+            Some(evaluate(&trainee, dataset, options, &mut current)?)
         } else {
             None
         };
@@ -287,7 +269,8 @@ pub fn train(
         });
         let is_due = current.state.step - saved >= options.checkpoint_steps.max(1);
         if is_due || progress == Progress::Stop || is_over(&current.state) {
-            current.save(directory, base_model, 2)?;
+            let keep = options.method.kept_checkpoints();
+            current.save(&trainee, directory, base_model, keep)?;
             saved = current.state.step;
         }
         if progress == Progress::Stop {
@@ -295,14 +278,11 @@ pub fn train(
         }
     }
     let is_finished = is_over(&current.state);
-    let adapter = match current.best {
-        Some(weights) => {
-            Adapter::from_tensors(&model.config, current.adapter.config.clone(), weights)?
-        }
-        None => current.adapter,
-    };
+    if let Some(best) = current.best {
+        trainee.replace(best)?;
+    }
     Ok(Outcome {
-        adapter,
+        trainee,
         is_early: is_finished && current.state.step < total,
         losses: current.state.losses,
         evaluations: current.state.evaluations,
@@ -312,32 +292,32 @@ pub fn train(
     })
 }
 
-/// Evaluate the adapter on the validation rows, and keep its weights if they are the best so far.
+/// Evaluate on the validation rows, and keep the parameters if they are the best so far.
 fn evaluate(
-    model: &Transformer,
+    trainee: &Trainee,
     dataset: &Dataset,
     options: &TrainOptions,
     current: &mut Checkpoint,
 ) -> Result<f64, TrainError> {
     let step = current.state.step;
-    let loss = validation::loss(model, &current.adapter, dataset.validation(), options.batch)?;
+    let loss = validation::loss(trainee, dataset.validation(), options.batch)?;
     if !loss.is_finite() {
         return Err(TrainError::Diverged { step });
     }
     let evaluations = &mut current.state.evaluations;
     evaluations.push(Evaluation { step, loss });
     if validation::best(evaluations).is_some_and(|best| best.step == step) {
-        current.best = Some(current.adapter.tensors());
+        current.best = Some(trainee.parameters());
     }
     Ok(loss)
 }
 
 fn fingerprint(
     base_model: &str,
-    initial: Option<&Adapter>,
+    start: &Trainee,
     dataset: &Dataset,
     options: &TrainOptions,
-) -> Result<String, AdapterError> {
+) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(base_model.as_bytes());
     hasher.update(dataset.hash().as_bytes());
@@ -348,8 +328,6 @@ fn fingerprint(
         ..options.clone()
     };
     hasher.update(format!("{identity:?}").as_bytes());
-    if let Some(adapter) = initial {
-        hasher.update(&model::adapter::serialize(&adapter.tensors())?);
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+    hasher.update(content_hash(&start.parameters()).as_bytes());
+    hasher.finalize().to_hex().to_string()
 }

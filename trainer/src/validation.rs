@@ -1,15 +1,14 @@
-//! Validation while training: the loss on rows that nothing is learnt from, which adapter is the
+//! Validation while training: the loss on rows that nothing is learnt from, which parameters are the
 //! best by it, and when there is no more to be gained.
 //!
 //! What is decided here follows from the list of evaluations alone, which every checkpoint holds: a
 //! training that was interrupted decides as one left alone.
 
 use candle_core::Result;
-use model::adapter::Adapter;
-use model::transformer::Transformer;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{Row, pack};
+use crate::trainee::Trainee;
 
 /// One evaluation on the validation rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,17 +37,12 @@ pub(crate) fn is_exhausted(evaluations: &[Evaluation], patience: usize) -> bool 
 }
 
 /// Mean loss over the supervised tokens of `rows`, computed `batch` rows at a time.
-pub(crate) fn loss(
-    model: &Transformer,
-    adapter: &Adapter,
-    rows: &[Row],
-    batch: usize,
-) -> Result<f64> {
+pub(crate) fn loss(trainee: &Trainee, rows: &[Row], batch: usize) -> Result<f64> {
     let (mut sum, mut count) = (0.0, 0.0);
     for rows in rows.chunks(batch.max(1)) {
         let (tree, targets) = pack(rows);
         let weight = targets.total_weight();
-        sum += weight * model.loss(&tree, &targets, Some(adapter))?;
+        sum += weight * trainee.loss(&tree, &targets)?;
         count += weight;
     }
     Ok(sum / count)

@@ -28,8 +28,9 @@ pub(crate) struct EvalArgs {
     /// Rollouts of each problem.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     samples: u32,
-    /// Adapter of the configuration's run, by the beginning of its id; without it, the base weights.
-    #[arg(long, value_name = "ID")]
+    /// Trained weights of the configuration's run, an adapter or a full set, by the beginning of their id;
+    /// without it, the base weights.
+    #[arg(long, visible_alias = "weights", value_name = "ID")]
     adapter: Option<String>,
     /// Override a field of the configuration, as in --set run.seed=7. May be repeated.
     #[arg(long, value_name = "PATH=VALUE")]

@@ -1,4 +1,4 @@
-//! `coharness model export`: the model for other programs, an adapter merged into it.
+//! `coharness model export`: the model for other programs, with what was trained.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,14 +11,13 @@ use super::{environment, print, say};
 use crate::base_model::ModelFiles;
 use crate::config::Loaded;
 use crate::error::RunError;
-use crate::evaluation::find_adapter;
-use crate::serve_model::load_adapter;
+use crate::trained_weights::{self, TrainedWeights};
 use crate::workshop::run_name;
 
 /// The model.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Write the model for other programs, an adapter merged into it if wanted.
+    /// Write the model for other programs, trained weights in it if wanted.
     Export(ExportArgs),
 }
 
@@ -31,9 +30,10 @@ pub(crate) struct ExportArgs {
     /// File or directory to write; it must not exist.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// Adapter to merge into the weights: the beginning of the id of one of the configuration's run, or
-    /// a PEFT directory. Without it, the base model is written.
-    #[arg(long, value_name = "ID|DIR")]
+    /// Trained weights: an adapter, which is merged, or a full set. The beginning of the id of those of
+    /// the configuration's run, or a directory with PEFT's files or model.safetensors. Without it, the
+    /// base model is written.
+    #[arg(long, visible_alias = "weights", value_name = "ID|DIR")]
     adapter: Option<String>,
     /// What weights are stored as.
     #[arg(long = "type", value_name = "TYPE", value_enum, default_value = "f16")]
@@ -81,12 +81,12 @@ fn export(root: &Path, args: &ExportArgs) -> Result<ExitCode, RunError> {
         tokenizer,
         template,
     } = ModelFiles::read(&loaded, &environment::cache(), DType::F32, &Device::Cpu)?;
-    let adapter = match &args.adapter {
+    let trained = match &args.adapter {
         None => None,
         Some(name) => {
-            let directory = adapter_directory(&root.join(run_name(&loaded.config.run)), name)?;
-            let adapter = load_adapter(&checkpoint.config, &directory)?;
-            Some((directory, adapter))
+            let directory = directory_of(&root.join(run_name(&loaded.config.run)), name)?;
+            let weights = TrainedWeights::open(&directory, &checkpoint.config)?;
+            Some((directory, weights))
         }
     };
     let mut export = Export {
@@ -96,8 +96,11 @@ fn export(root: &Path, args: &ExportArgs) -> Result<ExitCode, RunError> {
         template: &template,
     };
     let mut what = id;
-    if let Some((directory, adapter)) = &adapter {
-        export.merge(adapter)?;
+    if let Some((directory, weights)) = trained {
+        match weights {
+            TrainedWeights::Adapter(adapter) => export.merge(&adapter)?,
+            TrainedWeights::Full(tensors) => export.checkpoint.tensors = tensors,
+        }
         what.push_str(&format!(" with {}", directory.display()));
     }
     export.write(kind, &args.out)?;
@@ -106,11 +109,15 @@ fn export(root: &Path, args: &ExportArgs) -> Result<ExitCode, RunError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A directory that is one, or that of an adapter of the run.
-fn adapter_directory(run: &Path, name: &str) -> Result<PathBuf, RunError> {
+/// A directory that is one, or that of weights of the run.
+fn directory_of(run: &Path, name: &str) -> Result<PathBuf, RunError> {
     let directory = PathBuf::from(name);
-    if directory.join("adapter_config.json").is_file() {
+    let is_one = ["adapter_config.json", "model.safetensors"]
+        .iter()
+        .any(|file| directory.join(file).is_file());
+    if is_one {
         return Ok(directory);
     }
-    Ok(run.join("adapters").join(find_adapter(run, name)?))
+    let id = trained_weights::find(run, name)?;
+    Ok(trained_weights::directory_of(run, &id))
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
-    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, PolicyConfig, SplitConfig,
+    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, PolicyConfig, SplitConfig,
+    StartKind,
 };
 use crate::error::RunError;
 use crate::serving;
@@ -219,9 +220,22 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         } else {
             String::new()
         };
+        let what = match sft.method {
+            MethodKind::Lora => format!("LoRA rank {}", sft.rank),
+            MethodKind::Full => "every weight".into(),
+        };
+        let from = match (sft.method, sft.start()) {
+            (MethodKind::Lora, StartKind::Base) => "",
+            (MethodKind::Lora, StartKind::Current) => " from the current adapter",
+            (MethodKind::Full, StartKind::Base) => " from the base model's",
+            (MethodKind::Full, StartKind::Current) => " from the current ones",
+        };
         lines.push(format!(
-            "    fine-tune  LoRA rank {}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{aside}",
-            sft.rank, sft.epochs, sft.batch, sft.learning_rate, sft.device
+            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{aside}",
+            sft.epochs,
+            sft.batch,
+            sft.learning_rate(),
+            sft.device
         ));
         lines.push(format!("    decide     {}", decide(gate, sizes, 1)));
     } else {

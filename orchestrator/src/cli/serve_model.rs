@@ -16,7 +16,7 @@ use crate::serve_model::{ModelServer, serve};
 
 /// Serve the configuration's model over OpenAI's chat API.
 ///
-/// Prints the address, then answers until it is stopped. The base model and every adapter are served
+/// Prints the address, then answers until it is stopped. The base model and what was trained are served
 /// under their own names; without a name in the request the base model answers.
 #[derive(Debug, Args)]
 pub(crate) struct ServeModelArgs {
@@ -26,9 +26,9 @@ pub(crate) struct ServeModelArgs {
     /// Override a field of the configuration, as in --set model.path=FILE. May be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Serve an adapter too, from its PEFT directory, under the directory's name or the one given. May
-    /// be repeated.
-    #[arg(long, value_name = "[NAME=]DIR")]
+    /// Serve trained weights too, under the directory's name or the one given: an adapter's PEFT
+    /// directory, or one with a full set as model.safetensors. May be repeated.
+    #[arg(long, visible_alias = "weights", value_name = "[NAME=]DIR")]
     adapter: Vec<String>,
     /// Address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -64,7 +64,7 @@ pub(crate) async fn serve_model(args: ServeModelArgs) -> Result<ExitCode, RunErr
                 })?,
         ),
     };
-    let adapters: Vec<(String, PathBuf)> = args.adapter.iter().map(|text| named(text)).collect();
+    let trained: Vec<(String, PathBuf)> = args.adapter.iter().map(|text| named(text)).collect();
     let base = BaseModel::load(&loaded, &environment::cache())?;
     let options = EngineOptions {
         max_batch: usize::from(args.parallel),
@@ -72,7 +72,7 @@ pub(crate) async fn serve_model(args: ServeModelArgs) -> Result<ExitCode, RunErr
         context: args.context,
         ..EngineOptions::default()
     };
-    let server = ModelServer::new(&base, &adapters, options, api_key)?;
+    let server = ModelServer::new(&base, &trained, options, api_key)?;
     let listen = |source| RunError::Listen {
         address: format!("{}:{}", args.host, args.port),
         source,
@@ -90,7 +90,7 @@ pub(crate) async fn serve_model(args: ServeModelArgs) -> Result<ExitCode, RunErr
     Ok(ExitCode::SUCCESS)
 }
 
-/// An adapter's name and directory.
+/// The name and the directory of trained weights.
 fn named(text: &str) -> (String, PathBuf) {
     match text.split_once('=') {
         Some((name, directory)) => (name.to_owned(), directory.into()),

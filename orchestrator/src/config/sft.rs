@@ -3,7 +3,28 @@
 use model::adapter::{AdapterConfig, Projection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trainer::{AdamWOptions, Schedule, TrainOptions};
+use trainer::{AdamWOptions, Method, Schedule, TrainOptions};
+
+/// What is trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MethodKind {
+    /// A low-rank adapter over the base weights.
+    #[default]
+    Lora,
+    /// Every weight.
+    Full,
+}
+
+/// The weights that a round's training starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StartKind {
+    /// The base model's, in every round; an adapter is a fresh one.
+    Base,
+    /// Those that the run has accepted last.
+    Current,
+}
 
 /// Where training runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +41,11 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SftConfig {
+    /// What is trained: `lora`, an adapter, or `full`, every weight.
+    pub method: MethodKind,
+    /// The weights that a round's training starts from, `base` or `current`; left out, `base` for an
+    /// adapter and `current` for every weight.
+    pub start: Option<StartKind>,
     /// Where the base weights are trained: `cpu`, or `cuda` in a build with that feature.
     pub device: DeviceKind,
     /// Rank of the adapter.
@@ -38,8 +64,8 @@ pub struct SftConfig {
     pub accumulate: usize,
     /// Share of the adapter's inputs that are set to zero in training, against learning by heart.
     pub dropout: f64,
-    /// Peak learning rate.
-    pub learning_rate: f64,
+    /// Peak learning rate; left out, 5e-4 for an adapter and 2e-5 for every weight.
+    pub learning_rate: Option<f64>,
     /// Share of the steps spent warming up.
     pub warmup_share: f64,
     /// Shape of the rate after warm-up.
@@ -52,7 +78,7 @@ pub struct SftConfig {
     /// Longer trajectories are refused.
     pub max_tokens: usize,
     /// Share of the problems, each with all its trajectories, that are validated on instead of
-    /// learnt from: the adapter with the smallest loss on them is kept. 0 keeps the last one.
+    /// learnt from: the weights with the smallest loss on them are kept. 0 keeps the last ones.
     pub validation: f64,
     /// Steps between validations; 0 validates after each pass over the trajectories.
     pub validate_every: usize,
@@ -65,6 +91,8 @@ pub struct SftConfig {
 impl Default for SftConfig {
     fn default() -> Self {
         Self {
+            method: MethodKind::Lora,
+            start: None,
             device: DeviceKind::Cpu,
             rank: 16,
             alpha: 32,
@@ -73,7 +101,7 @@ impl Default for SftConfig {
             batch: 8,
             accumulate: 1,
             dropout: 0.0,
-            learning_rate: 5e-4,
+            learning_rate: None,
             warmup_share: 0.1,
             schedule: Schedule::Cosine,
             weight_decay: 0.0,
@@ -91,17 +119,20 @@ impl SftConfig {
     /// As the trainer takes it.
     pub fn options(&self, seed: u64) -> TrainOptions {
         TrainOptions {
-            adapter: AdapterConfig {
-                rank: self.rank,
-                alpha: self.alpha,
-                rank_stabilised: false,
-                targets: self.targets.clone(),
+            method: match self.method {
+                MethodKind::Lora => Method::Lora(AdapterConfig {
+                    rank: self.rank,
+                    alpha: self.alpha,
+                    rank_stabilised: false,
+                    targets: self.targets.clone(),
+                }),
+                MethodKind::Full => Method::Full,
             },
             epochs: self.epochs,
             batch: self.batch,
             accumulate: self.accumulate,
             dropout: self.dropout,
-            learning_rate: self.learning_rate,
+            learning_rate: self.learning_rate(),
             warmup_share: self.warmup_share,
             schedule: self.schedule,
             max_gradient_norm: self.max_gradient_norm,
@@ -116,6 +147,23 @@ impl SftConfig {
             // Decided by the memory there is.
             recompute: false,
         }
+    }
+
+    /// The peak learning rate.
+    pub fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(match self.method {
+            MethodKind::Lora => 5e-4,
+            // TRL's default for training every weight.
+            MethodKind::Full => 2e-5,
+        })
+    }
+
+    /// The weights that a round's training starts from.
+    pub fn start(&self) -> StartKind {
+        self.start.unwrap_or(match self.method {
+            MethodKind::Lora => StartKind::Base,
+            MethodKind::Full => StartKind::Current,
+        })
     }
 
     /// The field that is out of range, and what would be right.
@@ -137,13 +185,24 @@ impl SftConfig {
                 "rank, alpha, batch, accumulate, epochs and targets must not be zero or empty",
             ));
         }
+        let plain = Self::default();
+        let is_plain = self.rank == plain.rank
+            && self.alpha == plain.alpha
+            && self.targets == plain.targets
+            && self.dropout == 0.0;
+        if self.method == MethodKind::Full && !is_plain {
+            return Err((
+                "model_loop.sft",
+                "rank, alpha, targets and dropout are an adapter's; leave them out where method is full",
+            ));
+        }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err((
                 "model_loop.sft.dropout",
                 "must be at least 0 and below 1; 0.05 to 0.1 is usual",
             ));
         }
-        let is_rate = self.learning_rate > 0.0 && self.learning_rate < 1.0;
+        let is_rate = self.learning_rate() > 0.0 && self.learning_rate() < 1.0;
         if !is_rate || !(0.0..=1.0).contains(&self.warmup_share) {
             return Err((
                 "model_loop.sft",
@@ -196,5 +255,49 @@ mod tests {
             ..SftConfig::default()
         };
         assert_eq!(refused(all_dropped), "model_loop.sft.dropout");
+    }
+
+    #[test]
+    fn a_full_training_has_nothing_of_an_adapters() {
+        let full = SftConfig {
+            method: MethodKind::Full,
+            ..SftConfig::default()
+        };
+        assert_eq!(full.check(), Ok(()));
+        assert_eq!(full.options(0).method, Method::Full);
+        let ways: [fn(&mut SftConfig); 4] = [
+            |config| config.rank = 8,
+            |config| config.alpha = 64,
+            |config| config.targets = vec![Projection::Query],
+            |config| config.dropout = 0.1,
+        ];
+        for change in ways {
+            let mut config = full.clone();
+            change(&mut config);
+            assert_eq!(config.check().expect_err("refused").0, "model_loop.sft");
+            config.method = MethodKind::Lora;
+            assert_eq!(config.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn rate_and_start_follow_from_the_method_unless_they_are_said() {
+        let of = |method| SftConfig {
+            method,
+            ..SftConfig::default()
+        };
+        let (lora, full) = (of(MethodKind::Lora), of(MethodKind::Full));
+        assert_eq!((lora.learning_rate(), full.learning_rate()), (5e-4, 2e-5));
+        assert_eq!(
+            (lora.start(), full.start()),
+            (StartKind::Base, StartKind::Current)
+        );
+        let said = SftConfig {
+            learning_rate: Some(1e-3),
+            start: Some(StartKind::Base),
+            ..full
+        };
+        assert_eq!(said.options(0).learning_rate, 1e-3);
+        assert_eq!(said.start(), StartKind::Base);
     }
 }

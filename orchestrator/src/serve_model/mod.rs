@@ -1,8 +1,8 @@
 //! The local engine behind OpenAI's chat API, for clients other than a run.
 //!
 //! `GET /health`, `GET /v1/models`, `POST /v1/chat/completions`, plain or streamed. One model and
-//! any number of adapters over it share the base weights; each has its own cache of keys and
-//! values. A client that hangs up gives its replies up.
+//! any number of adapters over it share the base weights; full sets of weights are served beside them. Each
+//! has its own cache of keys and values. A client that hangs up gives its replies up.
 
 mod chat;
 mod refusal;
@@ -10,7 +10,7 @@ mod reply;
 mod request;
 mod tool_calls;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
@@ -18,10 +18,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, header};
 use axum::routing::{get, post};
-use candle_core::Device;
-use model::adapter::Adapter;
 use model::chat_template::ChatTemplate;
-use model::config::ModelConfig;
 use model::decode::{Engine, EngineOptions};
 use model::grammar::{GrammarCompiler, GrammarError};
 use model::tokenizer::Tokenizer;
@@ -31,6 +28,7 @@ use tokio::net::TcpListener;
 use crate::base_model::BaseModel;
 use crate::clock::unix_seconds;
 use crate::error::RunError;
+use crate::trained_weights::TrainedWeights;
 use refusal::Refusal;
 
 /// Largest request body, bytes.
@@ -58,29 +56,31 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// The base model under its own name, and each adapter directory under the directory's.
+    /// The base model under its own name, and what was trained under the names given, each from its
+    /// directory.
     ///
     /// # Errors
-    /// When an adapter can't be read or an engine doesn't start.
+    /// When trained weights can't be read or an engine doesn't start.
     pub fn new(
         base: &BaseModel,
-        adapters: &[(String, std::path::PathBuf)],
+        trained: &[(String, PathBuf)],
         options: EngineOptions,
         api_key: Option<String>,
     ) -> Result<Self, RunError> {
-        let start = |adapter: Option<Arc<Adapter>>| {
-            let (model, tokenizer) = (Arc::clone(&base.model), Arc::clone(&base.tokenizer));
+        let start = |model, adapter| {
+            let tokenizer = Arc::clone(&base.tokenizer);
             Ok::<_, RunError>(Arc::new(Engine::new(model, adapter, tokenizer, options)?))
         };
         let mut served = vec![Served {
             name: base.name().to_owned(),
-            engine: start(None)?,
+            engine: start(Arc::clone(&base.model), None)?,
         }];
-        for (name, directory) in adapters {
-            let adapter = load_adapter(&base.model.config, directory)?;
+        for (name, directory) in trained {
+            let weights = TrainedWeights::open(directory, &base.model.config)?;
+            let (model, adapter) = weights.over(&base.model)?;
             served.push(Served {
                 name: name.clone(),
-                engine: start(Some(Arc::new(adapter)))?,
+                engine: start(model, adapter)?,
             });
         }
         Ok(Self {
@@ -137,13 +137,6 @@ impl ModelServer {
             Err(Refusal::unauthorized())
         }
     }
-}
-
-/// An adapter in PEFT's format, of this program or another.
-pub(crate) fn load_adapter(config: &ModelConfig, directory: &Path) -> Result<Adapter, RunError> {
-    trainer::checkpoint::verify_directory_if_hashed(directory)
-        .map_err(trainer::TrainError::from)?;
-    Ok(Adapter::load(directory, config, &Device::Cpu)?)
 }
 
 /// Answer requests on `listener` until `stop` is done; replies under way are finished.

@@ -75,6 +75,19 @@ fn overrides() {
     assert_snapshot!("override_without_a_value", set("run.seed"));
 }
 
+#[test]
+fn a_server_is_given_no_full_sets_of_weights() {
+    let served =
+        "policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: m, adapters: vllm}\n";
+    let full = "model_loop: {sft: {method: full}}\n";
+    let refused = run_with(&format!("{CONFIG}{served}{full}"));
+    assert!(refused.contains("model_loop.sft.method"), "{refused}");
+    assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    // Without training there is nothing to be given.
+    let taken = run_with(&format!("{CONFIG}{full}"));
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+}
+
 fn run_on(problems: &str) -> String {
     let place = Place::new();
     place.write("tasks.jsonl", problems);

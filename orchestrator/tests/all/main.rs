@@ -11,6 +11,7 @@ mod data;
 mod evaluation;
 mod export;
 mod faults;
+mod full_training;
 mod golds;
 mod planted_faults;
 mod rechecking;

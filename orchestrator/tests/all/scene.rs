@@ -61,6 +61,18 @@ impl Scene<'_> {
         Workshop::with_tools(parts, tools, "test")
     }
 
+    /// The same, told to `observer`.
+    pub(crate) async fn watched(
+        self,
+        start: &Harness,
+        tools: Arc<dyn ToolRunner>,
+        observer: Arc<dyn Observer>,
+    ) -> Workshop {
+        let mut parts = self.parts(start).await;
+        parts.observer = observer;
+        Workshop::with_tools(parts, tools, "test")
+    }
+
     /// A run's parts, its registry at `start`; of a run that is there already, it goes on.
     async fn parts(self, start: &Harness) -> Parts {
         let directory = self.directory.to_owned();

@@ -14,7 +14,7 @@ fn golden() -> PathBuf {
     root.canonicalize().expect("golden model")
 }
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: String,
     _place: Place,
@@ -28,7 +28,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(more: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(more: &[&str], variables: &[(&str, &str)]) -> Self {
         let place = Place::new();
         let model = format!("model.path={}", golden().display());
         let mut arguments = vec![
@@ -108,7 +108,7 @@ impl Server {
         )
     }
 
-    fn good(&self, body: &Value) -> Value {
+    pub(crate) fn good(&self, body: &Value) -> Value {
         let (status, reply) = self.chat(body);
         assert_eq!(status, 200, "{reply}");
         reply

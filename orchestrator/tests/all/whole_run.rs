@@ -210,7 +210,7 @@ fn a_full_disk_stops_the_run_with_all_that_was_finished() {
 }
 
 /// Takes the small disk away however the test ends.
-struct Unmount(PathBuf);
+pub(crate) struct Unmount(pub(crate) PathBuf);
 
 impl Drop for Unmount {
     fn drop(&mut self) {

@@ -1,10 +1,12 @@
 //! Five steps of LoRA training against PyTorch and PEFT.
 
+use std::sync::Arc;
+
 use candle_core::Device;
 use model::adapter::Adapter;
 use model::weights::load_safetensors;
 use serde::Deserialize;
-use trainer::{AdamWOptions, Dataset, Progress, Schedule, TrainOptions, train};
+use trainer::{AdamWOptions, Dataset, Progress, Schedule, TrainOptions, Trainee, train};
 
 use crate::{golden, model, rows};
 
@@ -51,9 +53,11 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     let directory = tempfile::tempdir().expect("directory");
     let mut reports = Vec::new();
     let outcome = train(
-        &model,
+        Trainee::Lora {
+            model: Arc::new(model),
+            adapter: initial,
+        },
         "golden",
-        Some(&initial),
         &dataset,
         &options,
         directory.path(),
@@ -79,7 +83,7 @@ fn losses_norms_rates_and_weights_equal_pytorchs() {
     }
     let theirs =
         load_safetensors(&golden().join("adamw.safetensors"), &Device::Cpu).expect("weights");
-    let ours = outcome.adapter.tensors();
+    let ours = outcome.trainee.parameters();
     assert!(ours.keys().eq(theirs.keys()));
     let (mut difference, mut size) = (0.0, 0.0);
     for (name, tensor) in &ours {

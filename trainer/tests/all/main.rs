@@ -1,23 +1,40 @@
 //! Integration tests of the trainer, one binary.
 
 mod adamw;
+mod full;
 mod resume;
 mod validation;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use candle_core::{DType, Device};
+use model::kernels::gemm::Arithmetic;
 use model::transformer::Transformer;
 use model::weights::{Checkpoint, load_safetensors};
-use trainer::Row;
+use trainer::full::FullModel;
+use trainer::{Method, Row, TrainOptions, Trainee};
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied")
 }
 
+fn files() -> Checkpoint {
+    Checkpoint::load(&golden(), DType::F32, &Device::Cpu).expect("golden model")
+}
+
 fn model() -> Transformer {
-    let files = Checkpoint::load(&golden(), DType::F32, &Device::Cpu).expect("golden model");
-    Transformer::new(files).expect("model")
+    Transformer::new(files()).expect("model")
+}
+
+/// The golden model with what `options` train of it.
+fn trainee(options: &TrainOptions) -> Trainee {
+    match &options.method {
+        Method::Lora(config) => {
+            Trainee::fresh(Arc::new(model()), config.clone(), options.seed).expect("adapter")
+        }
+        Method::Full => Trainee::Full(Box::new(FullModel::new(files(), Arithmetic::F32))),
+    }
 }
 
 /// The golden batch as training rows.

@@ -1,4 +1,4 @@
-//! Rows held out decide which adapter is kept and when training ends, whatever interrupts it.
+//! Rows held out decide what is kept and when training ends, whatever interrupts it.
 
 use model::transformer::Targets;
 use model::tree::TokenTree;
@@ -6,10 +6,10 @@ use trainer::validation::best;
 use trainer::{Dataset, TrainOptions};
 
 use crate::resume::{bytes, options, run_on};
-use crate::{model, rows};
+use crate::rows;
 
 /// The golden rows, the last of them held out.
-fn dataset() -> Dataset {
+pub(crate) fn dataset() -> Dataset {
     let rows = rows();
     let last = rows[rows.len() - 1].id.clone();
     let dataset = Dataset::new(rows, 100, 0.0).expect("dataset");
@@ -41,16 +41,11 @@ fn the_adapter_with_the_smallest_validation_loss_is_kept() {
     let held_out = &dataset.validation()[0];
     let tree = TokenTree::new(&[&held_out.tokens]);
     let targets = Targets::new(&tree, std::slice::from_ref(&held_out.mask));
-    let model = model();
-    let loss = model.loss(&tree, &targets, Some(&outcome.adapter));
+    let loss = outcome.trainee.loss(&tree, &targets);
     assert_eq!(loss.expect("loss"), kept.loss, "of the adapter given back");
-    let (same, _) = model
-        .loss_and_gradients(
-            &tree,
-            &targets,
-            Some(&outcome.adapter),
-            model::transformer::Trainable::Adapter,
-        )
+    let (same, _) = outcome
+        .trainee
+        .loss_and_gradients(&tree, &targets, outcome.trainee.trainable())
         .expect("pass");
     assert_eq!(same, kept.loss, "of the training pass");
 }

@@ -1,0 +1,324 @@
+//! Training every weight in a run, on a tiny model: kept as full sets, decided on like adapters, gone on
+//! from, and for other programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use candle_core::Device;
+use coharness::base_model::BaseModel;
+use coharness::error::RunError;
+use coharness::harness_loop::History;
+use coharness::observer::{Notice, Observer};
+use coharness::report::{Report, TrainRow};
+use coharness::splits::Splits;
+use coharness::workshop::Workshop;
+use model::adapter::serialize;
+use model::weights::load_safetensors;
+use rollout::{Message, Task};
+use serde_json::json;
+
+use crate::Place;
+use crate::scene::{FortyTwo, Scene, Scripted, numbered};
+use crate::serve_model::Server;
+use crate::whole_run::Unmount;
+
+/// Counts training steps, and asks to stop after one of them.
+#[derive(Default)]
+struct Steps {
+    taken: AtomicUsize,
+    stop: Option<(usize, PathBuf)>,
+}
+
+impl Observer for Steps {
+    fn notice(&self, notice: Notice) {
+        let Notice::Advanced { figure, .. } = notice else {
+            return;
+        };
+        if !figure.starts_with("loss") {
+            return;
+        }
+        let taken = 1 + self.taken.fetch_add(1, Ordering::Relaxed);
+        if let Some((_, file)) = self.stop.as_ref().filter(|(at, _)| *at == taken) {
+            std::fs::write(file, "").expect("the file that stops");
+        }
+    }
+}
+
+/// The tiny model, with room for a conversation.
+fn model(place: &Place) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
+    let read = |name: &str| std::fs::read_to_string(golden.join(name)).expect("golden file");
+    let config = read("config.json").replace(
+        "\"max_position_embeddings\": 512",
+        "\"max_position_embeddings\": 2048",
+    );
+    place.write("tiny/config.json", &config);
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        place.write(&format!("tiny/{name}"), &read(name));
+    }
+    let target = place.path().join("tiny");
+    std::fs::copy(
+        golden.join("model.safetensors"),
+        target.join("model.safetensors"),
+    )
+    .expect("weights");
+    target
+}
+
+fn directory(place: &Place) -> PathBuf {
+    place.path().join(".coharness/runs/small-seed0")
+}
+
+fn problems(what: fn(u32) -> String, count: u32) -> Vec<Task> {
+    numbered("q", count, what, |_| 42)
+}
+
+/// Knows what is learnt from, and not what is decided by.
+fn knows_some(messages: &[Message]) -> String {
+    let is_known = messages[messages.len() - 1].content.contains("learn");
+    format!("It is \\boxed{{{}}}.", if is_known { 42 } else { 1 })
+}
+
+fn knows_all(_: &[Message]) -> String {
+    "It is \\boxed{42}.".into()
+}
+
+/// A run whose base weights are scripted, and whose trained ones are the tiny model's.
+async fn workshop(
+    place: &Place,
+    reply: fn(&[Message]) -> String,
+    sft: &str,
+    observer: Arc<Steps>,
+) -> Workshop {
+    let config = format!(
+        "run: {{name: small}}
+model: {{path: {}, arithmetic: f32}}
+tasks:
+  path: none
+  verifier: integer
+  splits: {{evolve: 12, gate: 8, test: 1}}
+harness: naive
+budget: {{tokens_per_problem: 64, seconds_per_problem: 600}}
+gate: {{mode: paper, tasks: 8}}
+model_loop:
+  gather_tasks: 12
+  sft: {{method: full, batch: 6, learning_rate: 1.0e-2, {sft}}}
+",
+        model(place).display()
+    );
+    place.write("run.yaml", &config);
+    let mut splits = Splits::only_test(Vec::new());
+    splits.evolve = problems(|number| format!("Question {number} to learn from?"), 12);
+    splits.gate = problems(|number| format!("Question {number} to decide by?"), 8);
+    let scene = Scene {
+        config: &config,
+        splits,
+        directory: &directory(place),
+        is_aloud: false,
+    };
+    let mut start = harness::naive().expect("the shipped harness");
+    start.tools.clear();
+    start.prompts.system = "Answer.".into();
+    start.prompts.final_answer = String::new();
+    let mut workshop = scene.watched(&start, Arc::new(FortyTwo), observer).await;
+    let base = BaseModel::load(&workshop.loaded, place.path());
+    workshop.base = Some(base.expect("the tiny model"));
+    workshop.with_policy(None, Scripted::policy("script", reply))
+}
+
+/// Two rounds' model loops, the second one on what the first one gave.
+async fn rounds(workshop: &Workshop) -> [Option<String>; 2] {
+    let head = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let discoveries = &mut history.discoveries;
+    let first = workshop.model_loop(1, &head, None, discoveries).await;
+    let first = first.expect("a round");
+    let second = workshop
+        .model_loop(2, &head, first.clone(), discoveries)
+        .await;
+    [first, second.expect("a round")]
+}
+
+async fn trainings(workshop: &Workshop) -> Vec<TrainRow> {
+    let report = Report::read(&workshop.store).await;
+    report.expect("a report").trainings
+}
+
+/// The full sets that a run keeps.
+fn kept(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(directory(place).join("weights")).expect("weights");
+    entries
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into())
+        .collect()
+}
+
+/// Enough to learn one answer by heart.
+const THOROUGH: &str = "epochs: 60";
+const SHORT: &str = "epochs: 4, checkpoint_steps: 3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_gains_is_kept_and_the_next_round_goes_on_from_it() {
+    let place = Place::new();
+    let scene = workshop(&place, knows_some, THOROUGH, Arc::default()).await;
+    let ids = rounds(&scene).await;
+    let trained = trainings(&scene).await;
+    let [Some(first), Some(second)] = &ids else {
+        panic!("{ids:?}: {trained:?}");
+    };
+    assert_eq!(second, first, "nothing was left to gain");
+    assert_eq!(trained[0].adapter.as_ref(), Some(first));
+    assert_ne!(trained[1].adapter.as_ref(), Some(first));
+    let losses: Vec<(f64, f64)> = trained.iter().filter_map(|row| row.loss).collect();
+    assert!(losses[0].0 > 4.0 && losses[0].1 < 0.1, "{losses:?}");
+    assert!(losses[1].0 < 0.1, "not from the base weights: {losses:?}");
+    // What was turned down takes no room, nor do checkpoints of trainings that are done.
+    assert_eq!(kept(&place), [first.as_str()]);
+    for round in ["round-1", "round-2"] {
+        assert!(!directory(&place).join("training").join(round).exists());
+    }
+    // Started again, the run trains nothing and comes to the same.
+    drop(scene);
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_some, THOROUGH, Arc::clone(&steps)).await;
+    assert_eq!(rounds(&again).await, ids);
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(trainings(&again).await, trained);
+    drop(again);
+    for_other_programs(&place, first);
+}
+
+/// What the commands make of a full set.
+fn for_other_programs(place: &Place, id: &str) {
+    let task = json!({"id": "t", "problem": "Question 1 to score?", "answer": "42"});
+    place.write("eval.jsonl", &format!("{task}\n"));
+    let evaluate = [
+        "eval",
+        "--config",
+        "run.yaml",
+        "--tasks",
+        "eval.jsonl",
+        "--harness",
+        "v1",
+        "--weights",
+        &id[..6],
+        "--json",
+    ];
+    let output = place.command(&evaluate).output().expect("runs");
+    assert!(output.status.success(), "{}", place.transcript(&output));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(result["pass_at"][0]["estimate"], 1.0, "{result}");
+    let policy = result["policy"].as_str().expect("a policy");
+    assert!(policy.ends_with(&format!("+{id}")), "{policy}");
+
+    let export = [
+        "model",
+        "export",
+        "--config",
+        "run.yaml",
+        "--weights",
+        &id[..6],
+        "--type",
+        "f32",
+        "--out",
+        "tuned",
+    ];
+    let said = place.run(&export);
+    assert!(said.ends_with("--- exit 0\n"), "{said}");
+    let directory = directory(place).join("weights").join(id);
+    let weights = |folder: &Path| {
+        let file = folder.join("model.safetensors");
+        let tensors = load_safetensors(&file, &Device::Cpu).expect("weights");
+        serialize(&tensors).expect("bytes")
+    };
+    assert!(weights(&directory) == weights(&place.path().join("tuned")));
+
+    let served = format!("tuned={}", directory.display());
+    let server = Server::start(&["--weights", &served], &[]);
+    let reply = server.good(&json!({
+        "model": "tuned",
+        "messages": [
+            {"role": "system", "content": "Answer."},
+            {"role": "user", "content": "Question 2 to score?"},
+        ],
+        "temperature": 0,
+        "max_tokens": 40,
+    }));
+    let text = reply["choices"][0]["message"]["content"].as_str();
+    assert_eq!(text, Some("It is \\boxed{42}."), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
+    let place = Place::new();
+    let scene = workshop(&place, knows_all, SHORT, Arc::default()).await;
+    assert_eq!(rounds(&scene).await, [None, None]);
+    assert_eq!(kept(&place), Vec::<String>::new());
+    let trained = trainings(&scene).await;
+    assert!(trained.iter().all(|row| row.adapter.is_some()));
+    drop(scene);
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    assert_eq!(rounds(&again).await, [None, None]);
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(trainings(&again).await, trained);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_training_that_was_stopped_ends_in_the_same_weights() {
+    let alone = Place::new();
+    let scene = workshop(&alone, knows_all, SHORT, Arc::default()).await;
+    rounds(&scene).await;
+    let expected = trainings(&scene).await;
+
+    let place = Place::new();
+    let file = directory(&place).join("stop");
+    let steps = Steps {
+        stop: Some((5, file.clone())),
+        ..Steps::default()
+    };
+    let scene = workshop(&place, knows_all, SHORT, Arc::new(steps)).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let stopped = scene.model_loop(1, &head, None, &mut history.discoveries);
+    assert!(matches!(stopped.await, Err(RunError::Stopped { .. })));
+    let checkpoint = directory(&place).join("training/round-1/checkpoint-000005");
+    assert!(checkpoint.join("model.safetensors").is_file());
+    drop(scene);
+    std::fs::remove_file(file).expect("the file that stops");
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    rounds(&again).await;
+    let rest = trainings(&again).await;
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 3 + 8);
+    for (one, other) in expected.iter().zip(&rest) {
+        assert_eq!((&one.adapter, one.loss), (&other.adapter, other.loss));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_room_for_checkpoints_it_says_so_before_the_first_step() {
+    let place = Place::new();
+    let small = directory(&place);
+    std::fs::create_dir_all(&small).expect("folder");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1500k", "tmpfs"])
+        .arg(&small)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        println!("skipped: only root can mount a small disk");
+        return;
+    }
+    let _unmount = Unmount(small);
+    let steps = Arc::new(Steps::default());
+    let scene = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let refused = scene.model_loop(1, &head, None, &mut history.discoveries);
+    let error = refused.await.expect_err("no room");
+    assert!(matches!(error, RunError::NoRoom { .. }), "{error}");
+    assert_eq!(error.exit_code(), 5);
+    assert!(error.hint().is_some_and(|hint| hint.contains("Free some")));
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+}
