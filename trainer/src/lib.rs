@@ -7,7 +7,7 @@
 //! - [`trainee`]: what is trained, an adapter or ([`full`]) every weight.
 //! - [`validation`]: the loss on rows held out, what is best by it, the end before the last step.
 //! - [`plan`]: the memory and the disk a training takes, before its first step.
-//! - [`conversation`]: rows of conversations.
+//! - [`conversation`]: rows of conversations; [`work`]: the multiplications of a step.
 //! - [`checkpoint`]: atomic, hashed directories from which a killed run continues to the same
 //!   weights, bit by bit on the CPU.
 //!
@@ -25,6 +25,7 @@ mod step;
 pub mod train;
 pub mod trainee;
 pub mod validation;
+pub mod work;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use dataset::{Dataset, DatasetError, Row};
