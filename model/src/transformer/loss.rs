@@ -217,3 +217,52 @@ impl Targets {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loss over `targets` of logits for every token.
+    fn loss(targets: &Targets, logits: &[[f32; 3]]) -> f64 {
+        let chosen: Vec<f32> = targets
+            .rows
+            .iter()
+            .flat_map(|row| logits[*row as usize])
+            .collect();
+        let count = targets.rows.len();
+        let logits = Tensor::from_vec(chosen, (count, 3), &Device::Cpu).expect("logits");
+        let total = targets.total().expect("targets");
+        targets.cross_entropy(&logits, 0, total).expect("loss").0
+    }
+
+    #[test]
+    fn what_does_not_count_does_not_thin_the_mean() {
+        // The second prediction is ignored.
+        let targets = Targets {
+            rows: vec![0],
+            ids: vec![0],
+            weights: vec![1.0],
+        };
+        let found = loss(&targets, &[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]);
+        assert!((found - 0.2395).abs() < 1e-4, "{found}");
+        assert!(Targets::default().total().is_err(), "nothing counts");
+    }
+
+    #[test]
+    fn a_token_counts_by_the_prediction_before_it_and_no_other() {
+        let tokens = [0, 1, 2, 0, 1, 2];
+        let tree = TokenTree::new(&[&tokens]);
+        let mask = [false, false, false, true, true, true];
+        let targets = Targets::new(&tree, &[mask.to_vec()]);
+        assert_eq!(targets.rows, [2, 3, 4]);
+        assert_eq!(targets.ids, tokens[3..]);
+        let logits: Vec<[f32; 3]> = (0..6).map(|row| [0.3, row as f32, -0.5]).collect();
+        let whole = loss(&targets, &logits);
+        for row in 0..6 {
+            let mut spoilt = logits.clone();
+            spoilt[row] = [f32::NEG_INFINITY; 3];
+            let is_same = loss(&targets, &spoilt) == whole;
+            assert_eq!(is_same, !(2..5).contains(&row), "row {row}");
+        }
+    }
+}

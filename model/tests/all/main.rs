@@ -7,3 +7,4 @@ mod dropout;
 mod export;
 mod golden;
 mod greedy;
+mod weights;
