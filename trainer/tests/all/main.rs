@@ -1,7 +1,11 @@
 //! Integration tests of the trainer, one binary.
 
+#![allow(clippy::print_stdout, reason = "tests say aloud what they measure")]
+
 mod adamw;
 mod full;
+#[cfg(target_os = "linux")]
+mod memory;
 mod resume;
 mod validation;
 
