@@ -1,9 +1,9 @@
 //! Conversations as supervised rows: what the chat template puts out for trained messages counts.
 //!
-//! A conversation is rendered once and tokenised once. A trained message's part is what the
-//! template adds to the rendering before it, from the first byte of its content up to its
-//! end-of-turn token; this needs a template that leaves earlier turns as they were. Rows that can't
-//! be masked exactly are refused by name rather than masked nearly.
+//! A conversation is rendered once and tokenised once. A trained message's part is what the template
+//! marks as generated, or else what it adds to the rendering before it, from the first byte of the
+//! content up to its end-of-turn token; without marks this needs a template that leaves earlier turns
+//! as they were. Rows that can't be masked exactly are refused by name rather than masked nearly.
 
 use model::chat_template::{ChatTemplate, ChatTemplateError, RenderInput, Rendered};
 use model::tokenizer::{Tokenizer, TokenizerError};
@@ -115,18 +115,26 @@ impl Encoder<'_> {
         };
         let whole = render(messages.len(), false)?;
         let encoded = self.tokenizer.encode_rendered(&whole)?;
+        let written: Vec<usize> = (0..messages.len())
+            .filter(|message| messages[*message]["role"] == "assistant")
+            .collect();
         let mut turns = Vec::new();
-        for (message, _) in messages
-            .iter()
-            .enumerate()
-            .filter(|(_, message)| message["role"] == "assistant" && message["train"] != false)
-        {
-            let (start, end) = border(
-                &whole,
-                &render(message, true)?,
-                &render(message + 1, false)?,
-            )
-            .ok_or(ConversationError::Rewritten { message })?;
+        for (nth, message) in written.iter().copied().enumerate() {
+            if messages[message]["train"] == false {
+                continue;
+            }
+            let after = render(message + 1, false)?;
+            // The message's own mark, if each of those written has one.
+            let is_marked = whole.generation.len() == written.len()
+                && after.generation.len() == nth + 1
+                && render(message, false)?.generation.len() == nth;
+            let (start, end) = if is_marked {
+                let mark = &whole.generation[nth];
+                (mark.start, mark.end)
+            } else {
+                border(&whole, &render(message, true)?, &after)
+                    .ok_or(ConversationError::Rewritten { message })?
+            };
             let inside = |at: &usize| {
                 let range = &encoded.ranges[*at];
                 range.start < end && range.end > start
@@ -199,11 +207,20 @@ mod tests {
     const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% if not m.cut %}<|im_end|>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
     fn encode(template: &str, messages: Value) -> Result<(String, String), ConversationError> {
+        encode_to("<|im_end|>", template, messages)
+    }
+
+    /// The whole row and what counts of it, for a model that stops at `end`.
+    fn encode_to(
+        end: &str,
+        template: &str,
+        messages: Value,
+    ) -> Result<(String, String), ConversationError> {
         let directory =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
         let tokenizer = Tokenizer::from_file(&directory.join("tokenizer.json")).expect("tokenizer");
         let template = ChatTemplate::new(template).expect("template");
-        let end = tokenizer.id_of("<|im_end|>").expect("token");
+        let end = tokenizer.id_of(end).expect("token");
         let encoder = Encoder {
             tokenizer: &tokenizer,
             template: &template,
@@ -240,6 +257,50 @@ mod tests {
         );
         // What looks like an end inside a message is text; the turn goes on to its own end.
         assert_eq!(counted, "two <|im_end|> and<|im_end|>");
+    }
+
+    #[test]
+    fn what_a_template_marks_counts_though_it_drops_earlier_reasoning() {
+        let template = "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{% set content = m.content %}{% if m.role == 'assistant' %}{% if loop.index0 < ns.last %}{% set content = content.split('</think>')[-1] %}{% endif %}{% generation %}{{ content }}<|im_end|>{% endgeneration %}{% else %}{{ content }}<|im_end|>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+        let turns = |is_trained: bool| {
+            json!([
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "<think>t1</think>x", "train": is_trained},
+                {"role": "user", "content": "b"},
+                {"role": "assistant", "content": "<think>t2</think>y"},
+            ])
+        };
+        let (whole, counted) = encode(template, turns(true)).expect("row");
+        assert_eq!(
+            whole,
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nx<|im_end|>\n\
+             <|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n<think>t2</think>y<|im_end|>\n"
+        );
+        assert_eq!(counted, "x<|im_end|><think>t2</think>y<|im_end|>");
+        let (_, counted) = encode(template, turns(false)).expect("row");
+        assert_eq!(counted, "<think>t2</think>y<|im_end|>");
+        // Without the marks there is no telling.
+        let unmarked = template
+            .replace("{% generation %}", "")
+            .replace("{% endgeneration %}", "");
+        let error = encode(&unmarked, turns(true)).expect_err("rewritten");
+        assert!(matches!(error, ConversationError::Rewritten { message: 1 }));
+    }
+
+    /// A model may end its turns with another token than the one that its tokenizer calls the end.
+    #[test]
+    fn the_token_that_the_template_ends_turns_with_counts_and_another_is_none() {
+        let messages = || {
+            json!([
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "hi"},
+            ])
+        };
+        let other = CHATML.replace("<|im_end|>", "<|pad|>");
+        let error = encode(&other, messages()).expect_err("no end");
+        assert!(matches!(error, ConversationError::NoEnd { message: 1 }));
+        let (_, counted) = encode_to("<|pad|>", &other, messages()).expect("row");
+        assert_eq!(counted, "hi<|pad|>");
     }
 
     #[test]
