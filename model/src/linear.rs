@@ -6,18 +6,18 @@ use candle_core::{Device, Result, Tensor};
 
 use crate::dropout::Mask;
 use crate::kernels::gemm::{Arithmetic, Packed, Rows, sum_of_products};
-use crate::ops::{add, floats};
+use crate::ops::{add, floats, has_kernels};
 
 /// Rows `[rows, features]`, made ready once for all layers that read them.
 pub(crate) struct Input<'a> {
     tensor: &'a Tensor,
-    /// On the CPU: stored for products.
+    /// Where our kernels compute: stored for products.
     rows: Option<Rows>,
 }
 
 impl<'a> Input<'a> {
     pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Result<Self> {
-        let rows = if tensor.device().is_cpu() {
+        let rows = if has_kernels(tensor) {
             let (m, k) = tensor.dims2()?;
             Some(Rows::new(&floats(tensor)?, m, k, arithmetic))
         } else {
@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
     fn rows(&self) -> Result<&Rows> {
         match &self.rows {
             Some(rows) => Ok(rows),
-            None => candle_core::bail!("rows on another device than the weight"),
+            None => candle_core::bail!("rows of another device or type than the weight"),
         }
     }
 }
@@ -43,12 +43,12 @@ pub struct Linear {
 
 #[derive(Debug)]
 enum Weight {
-    /// On the CPU: packed for the product and, once needed, for the input gradient.
+    /// Where our kernels compute: packed for the product and, once needed, for the input gradient.
     Packed {
         forward: Packed,
         backward: OnceLock<Packed>,
     },
-    /// On other devices: the tensor `[out, in]`.
+    /// On other devices and in other types: the tensor `[out, in]`.
     Dense(Tensor),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Projected {
 }
 
 impl Linear {
-    /// Take `weight[out, in]` and `bias[out]`; on the CPU products are computed in `arithmetic`.
+    /// Take `weight[out, in]` and `bias[out]`; in f32 on the CPU products are computed in `arithmetic`.
     ///
     /// # Errors
     /// When a tensor operation fails.
@@ -88,7 +88,7 @@ impl Linear {
         bias: Option<Tensor>,
         arithmetic: Arithmetic,
     ) -> Result<Self> {
-        let weight = if weight.device().is_cpu() {
+        let weight = if has_kernels(weight) {
             let (n, k) = weight.dims2()?;
             let forward = Packed::new(&floats(&weight.contiguous()?)?, n, k, arithmetic);
             Weight::Packed {
@@ -354,14 +354,14 @@ impl Lora {
 /// of all layers that read `x`.
 pub(crate) struct Columns<'a> {
     tensor: &'a Tensor,
-    /// On the CPU: stored for products.
+    /// Where our kernels compute: stored for products.
     packed: Option<Packed>,
     arithmetic: Arithmetic,
 }
 
 impl<'a> Columns<'a> {
     pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Result<Self> {
-        let packed = if tensor.device().is_cpu() {
+        let packed = if has_kernels(tensor) {
             let (k, n) = tensor.dims2()?;
             Some(Packed::new_transposed(&floats(tensor)?, n, k, arithmetic))
         } else {

@@ -2,8 +2,9 @@
 //!
 //! candle's fused operations (`rms_norm`, `rope`, `softmax_last_dim`) silently lose gradients, and
 //! its autograd keeps gradient buffers for frozen weights. So the training pass is written out:
-//! each function here has a `_backward` beside it, and [`crate::transformer`] chains them. On the CPU
-//! they run our kernels; on other devices they are composed of candle's own operations.
+//! each function here has a `_backward` beside it, and [`crate::transformer`] chains them. In f32 on the
+//! CPU they run our kernels; on other devices, and in other types, they are composed of candle's own
+//! operations.
 
 use std::ops::Deref;
 
@@ -56,6 +57,12 @@ pub(crate) fn floats(tensor: &Tensor) -> Result<impl Deref<Target = [f32]> + '_>
     })
 }
 
+/// Whether our kernels compute on it. A model in half precision takes the way of another device on the
+/// CPU too, which is slow, and how that way is tested where there is no such device.
+pub(crate) fn has_kernels(x: &Tensor) -> bool {
+    x.device().is_cpu() && x.dtype() == DType::F32
+}
+
 /// Fill `out` row by row, over threads when there is enough to do.
 pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
     if out.len() < SERIAL {
@@ -72,7 +79,7 @@ pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut 
 /// `x / rms(x) * w` over the last dimension of `x[rows, width]`.
 pub(crate) fn rms_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
     let (count, width) = x.dims2()?;
-    if !x.device().is_cpu() {
+    if !has_kernels(x) {
         let x32 = x.to_dtype(DType::F32)?;
         let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?
             .sqrt()?
@@ -104,7 +111,7 @@ pub(crate) fn rms_norm_backward(
     want_weight: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let (count, width) = x.dims2()?;
-    if !x.device().is_cpu() {
+    if !has_kernels(x) {
         let (x32, dy32) = (x.to_dtype(DType::F32)?, dy.to_dtype(DType::F32)?);
         let scale = (x32.sqr()?.mean_keepdim(D::Minus1)? + eps)?
             .sqrt()?
@@ -168,7 +175,7 @@ impl RopeTable {
 pub(crate) fn rope(x: &Tensor, table: &RopeTable, direction: f64) -> Result<Tensor> {
     let (count, width) = x.dims2()?;
     let half = table.head / 2;
-    if !x.device().is_cpu() {
+    if !has_kernels(x) {
         let heads = width / table.head;
         let x4 = x.reshape((count, heads, 2, half))?;
         let (a, b) = (x4.narrow(2, 0, 1)?, x4.narrow(2, 1, 1)?);
@@ -198,7 +205,7 @@ pub(crate) fn rope(x: &Tensor, table: &RopeTable, direction: f64) -> Result<Tens
 
 /// `silu(gate) · up`.
 pub(crate) fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    if !gate.device().is_cpu() {
+    if !has_kernels(gate) {
         return gate.silu()? * up;
     }
     let (count, width) = gate.dims2()?;
@@ -213,7 +220,7 @@ pub(crate) fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
 
 /// Gradients of [`swiglu`] by `gate` and `up`.
 pub(crate) fn swiglu_backward(gate: &Tensor, up: &Tensor, dy: &Tensor) -> Result<(Tensor, Tensor)> {
-    if !gate.device().is_cpu() {
+    if !has_kernels(gate) {
         let sigmoid = candle_nn::ops::sigmoid(gate)?;
         let silu = (gate * &sigmoid)?;
         let slope = (&sigmoid * ((gate * (1.0 - &sigmoid)?)? + 1.0)?)?;
@@ -247,7 +254,7 @@ pub(crate) fn tree_attention(
     k: &Tensor,
     v: &Tensor,
 ) -> Result<Tensor> {
-    if !q.device().is_cpu() {
+    if !has_kernels(q) {
         let (_, p) = composed_probabilities(tree, heads, q, k)?;
         return merge_heads(&p.matmul(&split_heads(v, heads, heads.key_value)?)?);
     }
@@ -265,7 +272,7 @@ pub(crate) fn tree_attention_backward(
     out: &Tensor,
     dout: &Tensor,
 ) -> Result<(Tensor, Tensor, Tensor)> {
-    if !q.device().is_cpu() {
+    if !has_kernels(q) {
         let (q4, p) = composed_probabilities(tree, heads, q, k)?;
         let v4 = split_heads(v, heads, heads.key_value)?;
         let k4 = split_heads(k, heads, heads.key_value)?;
@@ -352,7 +359,7 @@ fn tree_mask(tree: &TokenTree, device: &Device) -> Result<Tensor> {
 
 /// `a + b` of equal shapes.
 pub(crate) fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if !a.device().is_cpu() || a.elem_count() < SERIAL || !a.is_contiguous() || !b.is_contiguous() {
+    if !has_kernels(a) || a.elem_count() < SERIAL || !a.is_contiguous() || !b.is_contiguous() {
         return a + b;
     }
     let (left, right) = (floats(a)?, floats(b)?);

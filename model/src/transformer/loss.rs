@@ -181,11 +181,11 @@ impl Targets {
         let (count, vocabulary) = logits.dims2()?;
         let ids = &self.ids[start..start + count];
         let weights = &self.weights[start..start + count];
-        if !logits.device().is_cpu() {
+        if !ops::has_kernels(logits) {
             let scaled: Vec<f32> = weights.iter().map(|w| w / total as f32).collect();
             let scaled = Tensor::from_vec(scaled, (count, 1), logits.device())?;
-            let logits = logits.to_dtype(candle_core::DType::F32)?;
-            let log_p = candle_nn::ops::log_softmax(&logits, 1)?;
+            let wide = logits.to_dtype(candle_core::DType::F32)?;
+            let log_p = candle_nn::ops::log_softmax(&wide, 1)?;
             let index = Tensor::new(ids, logits.device())?.unsqueeze(1)?;
             let picked = log_p.gather(&index, 1)?;
             let loss = (picked.mul(&scaled)?.sum_all()?.to_scalar::<f32>()?).mul_add(-1.0, 0.0);
@@ -193,7 +193,8 @@ impl Targets {
                 .zeros_like()?
                 .scatter_add(&index, &picked.ones_like()?, 1)?;
             let gradient = (log_p.exp()? - one_hot)?.broadcast_mul(&scaled)?;
-            return Ok((f64::from(loss), gradient));
+            // The head's weights are of the logits' type.
+            return Ok((f64::from(loss), gradient.to_dtype(logits.dtype())?));
         }
         use rayon::prelude::*;
         let mut gradient = ops::floats(logits)?.to_vec();

@@ -205,6 +205,79 @@ fn equals_pytorch(directory: &Path, arithmetic: Arithmetic) {
     }
 }
 
+/// What is composed for other devices must agree with the kernels. A model in bfloat16 takes that way on
+/// the CPU, so that it is tried where there is no other device.
+#[test]
+fn composed_operations_agree_in_half_precision() {
+    for directory in directories() {
+        composed_agrees(&directory, &Device::Cpu, DType::BF16);
+    }
+}
+
+#[test]
+fn composed_operations_agree_on_a_card() {
+    let device = Device::cuda_if_available(0).expect("a device");
+    if device.is_cpu() {
+        println!("skipped: no CUDA device, or a build without it");
+        return;
+    }
+    for directory in directories() {
+        for dtype in [DType::F32, DType::BF16] {
+            composed_agrees(&directory, &device, dtype);
+        }
+    }
+}
+
+fn composed_agrees(directory: &Path, device: &Device, dtype: DType) {
+    let load = |dtype, device: &Device| {
+        let checkpoint = Checkpoint::load(directory, dtype, device).expect("checkpoint");
+        Transformer::new(checkpoint).expect("model")
+    };
+    let (ours, plain) = (load(dtype, device), load(DType::F32, &Device::Cpu));
+    let adapter = |model: &Transformer| {
+        Adapter::load(&directory.join("adapter"), &model.config, model.device()).expect("adapter")
+    };
+    let (our_adapter, plain_adapter) = (adapter(&ours), adapter(&plain));
+    let file = load_safetensors(&directory.join("batch.safetensors"), &Device::Cpu);
+    let batch = batch(&file.expect("batch"));
+    let tree = TokenTree::new(&batch.sequences);
+    let targets = Targets::new(&tree, &batch.masks);
+    let (most, most_of_gradients) = match dtype {
+        DType::F32 => (1e-4, 1e-3),
+        _ => (1e-2, 0.1),
+    };
+    for trainable in [Trainable::Base, Trainable::Adapter] {
+        let adapters = match trainable {
+            Trainable::Base => [None, None],
+            Trainable::Adapter => [Some(&our_adapter), Some(&plain_adapter)],
+        };
+        let what = format!("{} {trainable:?} {dtype:?}", directory.display());
+        let pass = |model: &Transformer, adapter| {
+            model
+                .loss_and_gradients(&tree, &targets, adapter, trainable)
+                .unwrap_or_else(|error| panic!("{what}: {error}"))
+        };
+        let (loss, gradients) = pass(&ours, adapters[0]);
+        let (expected, plain_gradients) = pass(&plain, adapters[1]);
+        let gap = (loss - expected).abs() / expected;
+        assert!(gap < most, "{what}: {loss} and {expected}");
+        assert!(gradients.keys().eq(plain_gradients.keys()), "{what}");
+        for (name, gradient) in &gradients {
+            let size = |t: candle_core::Result<Tensor>| {
+                let sum = t.and_then(|t| t.sqr()?.sum_all()?.to_scalar::<f32>());
+                f64::from(sum.expect("a sum")).sqrt()
+            };
+            let theirs = &plain_gradients[name];
+            let wide = gradient
+                .to_dtype(DType::F32)
+                .and_then(|t| t.to_device(&Device::Cpu))
+                .expect("floats");
+            let gap = size(&wide - theirs) / size(theirs.copy()).max(1e-30);
+            assert!(gap < most_of_gradients, "{what} {name}: off by {gap:e}");
+        }
+    }
+}
+
 #[test]
 fn a_shared_prefix_changes_neither_loss_nor_gradients() {
     for arithmetic in precise() {
