@@ -4,18 +4,23 @@
 //! What it can and can't do is written down here once, for all faults:
 //!
 //! - It understands each kind of problem and turns it into a program, but for what has to be told:
-//!   how percentages work, that a program must print, to take problems with three numbers apart.
+//!   how percentages work, how long the way around a rectangle is, that a program must print, to take
+//!   problems with three numbers apart. A formula or a function that it is given it takes as it is.
 //!   One problem in ten it misreads, whatever the harness says.
 //! - Of instructions that contradict each other it obeys the last one. Instructions count more than
 //!   examples, examples more than nothing.
 //! - It calls the tool if it is told to, and else calculates in its head, wrongly.
-//! - It writes a call in the form of the examples. Without any it can write a fenced block; where JSON
-//!   is described it writes a fenced block all the same, and where tags are described it forgets a
-//!   brace.
+//! - It writes a call in the form of the last example, and where that has a result in the same reply,
+//!   it makes up one. Without any it can write a fenced block; where JSON is described it writes a
+//!   fenced block all the same, and where tags are described it forgets a brace.
+//! - It writes programs in the language that was spoken of last.
 //! - After an error or an empty result it does the same again, unless it is told what to do.
-//! - It takes the printed number from a line of its own, and gives up if there is none.
+//! - It takes the printed number from a line of its own, if there is none from an earlier result, and
+//!   gives up without one.
 //! - It gives the answer in the form it is told, with whatever it is told to do to the number.
+//! - Asked for a plan it writes one; asked for nothing but an answer it gives one.
 //! - It believes notes.
+//! - What it makes of single sentences is in `reading.rs`.
 //! - Four characters are a token. Above temperature 1 it talks nonsense now and then.
 
 use rollout::{
@@ -25,6 +30,9 @@ use rollout::{
 use serde_json::{Map, Value, json};
 
 use super::problems::Kind;
+use super::reading::{
+    self, Form, Language, digit_word, has_any, is_call, printed_number, sentences,
+};
 
 const CHARS_PER_TOKEN: usize = 4;
 /// Longest reply the model has in it.
@@ -177,6 +185,8 @@ impl Problem {
         } else if has("boxes with") && has("sells") {
             let is_plan = has("Make a plan");
             (if is_plan { Kind::Plan } else { Kind::Steps }, '*')
+        } else if has("metres of fence") {
+            (Kind::Fence, '*')
         } else if has("Make sure") && has("more.") {
             (Kind::Sure, '+')
         } else if has(" buys ") {
@@ -262,14 +272,17 @@ impl Mind<'_> {
     }
 
     fn after_message(&self, message: &str) -> String {
-        let has_been_told = sentences(message).any(|sentence| advice(sentence) == Some(true));
-        if has_been_told {
+        if asks_for_call(message) {
             return self.call();
+        }
+        if reading::asks_for_plan(message) {
+            return "First I look at what is given, and then at what is asked.".to_owned();
         }
         let number = self.results().find_map(printed_number);
         match number {
             Some(number) if message.contains("mistake") => self.answer(number + 1),
             Some(number) => self.answer(number),
+            None if !reading::asks_for_answer(message) && self.wants_tool() => self.call(),
             None => self.answer_from_head(),
         }
     }
@@ -277,6 +290,9 @@ impl Mind<'_> {
     fn after_result(&self, result: &str) -> String {
         let tries = self.calls();
         if result.contains("[error]") {
+            if reading::asks_for_guess(result) {
+                return self.answer_from_head();
+            }
             let is_program = !result.contains("the call can't be read")
                 && !result.contains("there is no tool")
                 && !result.contains("the argument");
@@ -301,7 +317,13 @@ impl Mind<'_> {
             };
         }
         let Some(number) = printed_number(result) else {
-            return "I can't tell from this output.".to_owned();
+            if asks_for_call(result) {
+                return self.call();
+            }
+            return match self.results().find_map(printed_number) {
+                Some(number) => self.answer(number),
+                None => "I can't tell from this output.".to_owned(),
+            };
         };
         match self.problem.kind {
             Kind::Parts if tries == 1 => self.call(),
@@ -354,7 +376,7 @@ impl Mind<'_> {
     fn number_in_notes(&self) -> Option<u128> {
         let notes = self.system.lines().filter(|line| line.starts_with("- "));
         notes
-            .filter(|note| note.contains("answer") && note.contains(" is "))
+            .filter(|note| has_any(note, &["answer", "olution"]) && has_any(note, &[" is ", ": "]))
             .find_map(|note| {
                 let words = note.split(|c: char| !c.is_ascii_digit());
                 words.rev().find_map(|word| word.parse().ok())
@@ -363,14 +385,13 @@ impl Mind<'_> {
 
     fn wants_tool(&self) -> bool {
         let can_call = self.system.contains("To call ");
-        let told = self.sentences().filter_map(advice).last();
+        let told = self.sentences().filter_map(reading::advice).last();
         let is_shown = self.shown().any(is_call);
         can_call && told.unwrap_or(is_shown)
     }
 
     fn is_asked_for_length(&self) -> bool {
-        self.sentences()
-            .any(|sentence| sentence.contains("at least") && sentence.contains("words"))
+        self.sentences().any(reading::asks_for_length)
     }
 
     fn knows_errors(&self) -> bool {
@@ -378,6 +399,7 @@ impl Mind<'_> {
             "last line of the error",
             "last line of an error",
             "simpler program",
+            "what the error says",
         ])
     }
 
@@ -393,7 +415,8 @@ impl Mind<'_> {
     }
 
     fn takes_apart(&self) -> bool {
-        let told = self.is_told(&["its own line", "very number of the question"]);
+        let told = self.is_told(&["its own line", "very number of the question"])
+            || self.sentences().any(reading::gives_steps_lines);
         let is_shown = self.examples.iter().any(|message| {
             message.role == Role::User
                 && message
@@ -430,7 +453,8 @@ impl Mind<'_> {
             }
             Kind::Steps | Kind::Plan => format!("{} * {}", n[0], n[1]),
             Kind::Percent if self.is_told(&["/ 100"]) => format!("{} * {} / 100", n[1], n[0]),
-            Kind::Percent => format!("{} * {}", n[0], n[1]),
+            Kind::Percent => self.by_rule(&["percent"], n),
+            Kind::Fence => self.by_rule(&["round a rectangle", "perimeter"], n),
             Kind::Dozen => format!("{} * {}", n[0], self.dozen()),
             Kind::Average if self.is_told(&["sum(values) / len(values)"]) => self.average(n),
             Kind::Average => format!("mean({n:?})"),
@@ -475,15 +499,23 @@ impl Mind<'_> {
         format!("sum({numbers:?}) // {}", numbers.len())
     }
 
+    /// By the last rule that was given for a topic, or else a product.
+    fn by_rule(&self, topic: &[&str], n: &[u128]) -> String {
+        let told = self.sentences();
+        told.filter(|sentence| has_any(sentence, topic))
+            .filter_map(|sentence| reading::rule(sentence, n[0], n[1]))
+            .last()
+            .unwrap_or_else(|| format!("{} * {}", n[0], n[1]))
+    }
+
     fn dozen(&self) -> u128 {
-        let told = self.sentences().filter_map(|sentence| {
-            let (_, rest) = sentence.split_once("dozen is ")?;
-            rest.split(|c: char| !c.is_ascii_digit())
-                .next()?
-                .parse()
-                .ok()
-        });
+        let told = self.sentences().filter_map(reading::dozen);
         told.last().unwrap_or(12)
+    }
+
+    fn language(&self) -> Language {
+        let told = self.sentences().filter_map(reading::language);
+        told.last().unwrap_or(Language::Python)
     }
 
     /// A module that the model is told to use.
@@ -496,7 +528,9 @@ impl Mind<'_> {
     }
 
     fn shown_value(&self, value: &str) -> String {
-        if self.prints() {
+        if self.language() == Language::JavaScript {
+            format!("console.log({value})")
+        } else if self.prints() {
             format!("print({value})")
         } else {
             format!("result = {value}\nresult")
@@ -505,9 +539,20 @@ impl Mind<'_> {
 
     /// The program as a call, in the form that examples show or else the system message describes.
     fn written(&self, program: &str) -> String {
-        let fence = format!("```python\n{program}\n```");
-        let shown = self.shown().find(|text| is_call(text));
+        let word = match self.language() {
+            Language::Python => "python",
+            Language::JavaScript => "javascript",
+        };
+        let fence = format!("```{word}\n{program}\n```");
+        let shown = self.shown().filter(|text| is_call(text)).last();
         let text = shown.unwrap_or(self.system);
+        if shown.is_some_and(|text| text.contains("Observation:")) {
+            let (name, guess) = (self.tool_name(), self.problem.guess());
+            return format!(
+                "Action: {name}\nAction Input: {program}\nObservation: {guess}\n{}",
+                self.answer(guess)
+            );
+        }
         let is_tag = text.contains("<tool_call>");
         if !is_tag && (shown.is_none() || text.contains("```")) {
             return fence;
@@ -546,37 +591,48 @@ impl Mind<'_> {
         })
     }
 
-    /// A value for every parameter that the tool requires: the program for the first text, and for
-    /// others what the description gives as an example, or else something of the type.
+    /// A value for every parameter that the tool requires: the program for the first text that is
+    /// about one, and for others what the description gives as an example, or else something of the
+    /// type. Of the names that the program's parameter has in other texts the last one counts.
     fn arguments(&self, program: &str) -> Map<String, Value> {
-        let plain = || Map::from_iter([("code".to_owned(), Value::from(program))]);
         let Some(schema) = self.schema() else {
-            return plain();
+            return Map::from_iter([("code".to_owned(), Value::from(program))]);
         };
         let parameters = &schema["parameters"];
-        let required = parameters["required"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let property = |name: &str, field: &str| {
+            let value = &parameters["properties"][name][field];
+            value.as_str().unwrap_or_default().to_owned()
+        };
+        let required = parameters["required"].as_array();
+        let names = required.into_iter().flatten().filter_map(Value::as_str);
+        let texts = names
+            .clone()
+            .filter(|name| property(name, "type") == "string");
+        let about_programs = texts.clone().find(|name| {
+            let words = format!("{name} {}", property(name, "description"));
+            has_any(&words.to_lowercase(), &["code", "program"])
+        });
+        let of_program = about_programs.or(texts.clone().next());
+        let told = [self.system, self.task].into_iter().flat_map(sentences);
+        let other_name = told.filter_map(reading::argument_name).last();
         let mut arguments = Map::new();
-        let mut has_program = false;
-        for name in required.iter().filter_map(Value::as_str) {
-            let property = &parameters["properties"][name];
-            let kind = property["type"].as_str().unwrap_or("string");
-            let description = property["description"].as_str().unwrap_or_default();
-            let value = if kind == "string" && !has_program {
-                has_program = true;
+        for name in names {
+            let (kind, description) = (property(name, "type"), property(name, "description"));
+            let value = if Some(name) == of_program {
                 Value::from(program)
             } else if let Some((_, example)) = description.split_once("such as ") {
                 let example = example.trim_end_matches('.');
                 serde_json::from_str(example).unwrap_or_else(|_| Value::from(example))
             } else {
-                match kind {
+                match kind.as_str() {
                     "integer" | "number" => json!(1),
                     "boolean" => json!(true),
-                    _ => json!("text"),
+                    _ => json!("the total"),
                 }
             };
+            let name = other_name
+                .filter(|_| Some(name) == of_program)
+                .unwrap_or(name);
             arguments.insert(name.to_owned(), value);
         }
         arguments
@@ -584,24 +640,15 @@ impl Mind<'_> {
 
     fn answer_from_head(&self) -> String {
         let guess = self.problem.guess();
-        format!(
-            "I work it out. It comes to {guess}.\n{}",
-            self.answer(guess)
-        )
+        let answer = self.answer(guess);
+        match self.form() {
+            Some(Form::Bare) => answer,
+            _ => format!("I work it out. It comes to {guess}.\n{answer}"),
+        }
     }
 
-    /// The final reply with a number, as the model is told to give it.
-    fn answer(&self, number: u128) -> String {
-        let number = self.altered(number);
-        let forms = self.sentences().filter_map(|sentence| {
-            if sentence.contains("boxed") {
-                Some(Form::Boxed)
-            } else if sentence.contains("in words") {
-                Some(Form::Words)
-            } else {
-                None
-            }
-        });
+    /// How the model is told or shown to give its answer.
+    fn form(&self) -> Option<Form> {
         let shown = || {
             let text = self.shown().find(|text| text.contains("\\boxed{"))?;
             let (_, rest) = text.split_once("\\boxed{")?;
@@ -611,7 +658,16 @@ impl Mind<'_> {
                 false => Form::Boxed,
             })
         };
-        match forms.last().or_else(shown) {
+        self.sentences()
+            .filter_map(reading::form)
+            .last()
+            .or_else(shown)
+    }
+
+    /// The final reply with a number.
+    fn answer(&self, number: u128) -> String {
+        let number = self.sentences().fold(number, reading::altered);
+        match self.form() {
             Some(Form::Boxed) => format!("The answer is \\boxed{{{number}}}."),
             Some(Form::Equation) => {
                 let numbers: Vec<String> =
@@ -624,93 +680,15 @@ impl Mind<'_> {
                 let words: Vec<&str> = digits.bytes().map(digit_word).collect();
                 format!("The answer is {}.", words.join(" "))
             }
+            Some(Form::Letter) => "The answer is \\boxed{B}.".to_owned(),
+            Some(Form::Json) => format!("{{\"answer\": {number}, \"confidence\": 95}}"),
+            Some(Form::Bare) => number.to_string(),
             None => "So that is settled.".to_owned(),
         }
     }
-
-    /// The number after what the model is told to do to it.
-    fn altered(&self, number: u128) -> u128 {
-        let mut number = number;
-        for sentence in self.sentences() {
-            let speaks = ["answer", "result", "amount", "number"]
-                .iter()
-                .any(|word| sentence.contains(word));
-            if speaks && sentence.contains("nearest ten") {
-                number = (number + 5) / 10 * 10;
-            } else if speaks && sentence.contains("dd 1 to") {
-                number += 1;
-            }
-        }
-        number
-    }
 }
 
-enum Form {
-    Boxed,
-    Equation,
-    Words,
-}
-
-fn digit_word(digit: u8) -> &'static str {
-    const WORDS: [&str; 10] = [
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
-    ];
-    WORDS[usize::from(digit - b'0')]
-}
-
-fn is_call(text: &str) -> bool {
-    text.contains("```") || text.contains("<tool_call>") || text.contains("\"arguments\"")
-}
-
-fn sentences(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive(['\n', '!', '?'])
-        .flat_map(|line| line.split(". "))
-        .map(str::trim)
-        .filter(|sentence| !sentence.is_empty())
-}
-
-/// Whether a sentence tells to call the tool, or not to.
-fn advice(sentence: &str) -> Option<bool> {
-    let lower = sentence.to_lowercase();
-    if lower.starts_with("to call") || lower.starts_with("you can use") || lower.starts_with('{') {
-        return None;
-    }
-    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
-    if has(&[
-        "never use",
-        "do not use",
-        "don't use",
-        "never call",
-        "do not call",
-        "without any tool",
-    ]) || has(&["in your head", "in the head"]) && !has(&["never in the head"])
-    {
-        return Some(false);
-    }
-    if has(&["may use", "can use"]) {
-        return None;
-    }
-    let speaks = has(&["tool", "python", "program", "use it", "calc"]);
-    let asks = has(&[
-        "always call",
-        "first call",
-        "call the",
-        "call it",
-        "call calc",
-        "use it",
-        "use the",
-        "write a short",
-        "calculated with",
-        "one short python program",
-        "again",
-    ]);
-    (speaks && asks).then_some(true)
-}
-
-/// The number on the last line that is nothing else.
-fn printed_number(result: &str) -> Option<u128> {
-    let numbers = result.lines().rev().map(str::trim);
-    numbers
-        .map(|line| line.strip_suffix(".0").unwrap_or(line))
-        .find_map(|line| line.parse().ok())
+/// Whether a message or a result tells to call the tool.
+fn asks_for_call(text: &str) -> bool {
+    sentences(text).any(|sentence| reading::advice(sentence) == Some(true))
 }

@@ -19,12 +19,55 @@ pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// The planted root cause; its dimension is the one that is changed.
     pub(crate) cause: RootCause,
+    /// Another root cause that may be named as well, where something elsewhere would help as much.
+    pub(crate) other_cause: Option<RootCause>,
     /// Kinds of problems on which it shows.
     pub(crate) kinds: &'static [Kind],
     /// What there is to see.
     pub(crate) shows: &'static str,
     pub(crate) working: fn() -> Harness,
     pub(crate) plant: fn(&mut Harness),
+}
+
+impl Fault {
+    pub(super) fn new(
+        cause: RootCause,
+        name: &'static str,
+        kinds: &'static [Kind],
+        shows: &'static str,
+        working: fn() -> Harness,
+        plant: fn(&mut Harness),
+    ) -> Self {
+        Fault {
+            name,
+            cause,
+            other_cause: None,
+            kinds,
+            shows,
+            working,
+            plant,
+        }
+    }
+
+    pub(super) fn or(self, cause: RootCause) -> Self {
+        Fault {
+            other_cause: Some(cause),
+            ..self
+        }
+    }
+
+    pub(super) fn is_named_by(&self, cause: RootCause) -> bool {
+        cause == self.cause || Some(cause) == self.other_cause
+    }
+
+    /// Dimensions of the root causes, the planted one first.
+    pub(super) fn dimensions(&self) -> String {
+        let planted = self.cause.harness_dim();
+        match self.other_cause {
+            Some(other) => format!("{planted}/{}", other.harness_dim()),
+            None => planted.to_string(),
+        }
+    }
 }
 
 /// All faults, by dimension.
@@ -39,13 +82,8 @@ pub(crate) fn faults() -> Vec<Fault> {
 }
 
 fn prompts() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| Fault {
-        name,
-        cause: PromptAmbiguity,
-        kinds,
-        shows,
-        working,
-        plant,
+    let fault = |name, kinds, shows, working, plant| {
+        Fault::new(PromptAmbiguity, name, kinds, shows, working, plant)
     };
     vec![
         fault(
@@ -127,13 +165,8 @@ fn prompts() -> Vec<Fault> {
 }
 
 fn tools() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| Fault {
-        name,
-        cause: ToolSchemaError,
-        kinds,
-        shows,
-        working,
-        plant,
+    let fault = |name, kinds, shows, working, plant| {
+        Fault::new(ToolSchemaError, name, kinds, shows, working, plant)
     };
     vec![
         fault(
@@ -224,13 +257,8 @@ fn tools() -> Vec<Fault> {
 }
 
 fn skills() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| Fault {
-        name,
-        cause: SkillMissing,
-        kinds,
-        shows,
-        working,
-        plant,
+    let fault = |name, kinds, shows, working, plant| {
+        Fault::new(SkillMissing, name, kinds, shows, working, plant)
     };
     vec![
         fault(
@@ -295,13 +323,8 @@ fn skills() -> Vec<Fault> {
 }
 
 fn middleware() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| Fault {
-        name,
-        cause: MiddlewareMismatch,
-        kinds,
-        shows,
-        working,
-        plant,
+    let fault = |name, kinds, shows, working, plant| {
+        Fault::new(MiddlewareMismatch, name, kinds, shows, working, plant)
     };
     vec![
         fault(
@@ -441,13 +464,8 @@ fn middleware() -> Vec<Fault> {
 }
 
 fn memory() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| Fault {
-        name,
-        cause: MemoryOverflow,
-        kinds,
-        shows,
-        working,
-        plant,
+    let fault = |name, kinds, shows, working, plant| {
+        Fault::new(MemoryOverflow, name, kinds, shows, working, plant)
     };
     vec![
         fault(
@@ -500,15 +518,15 @@ fn memory() -> Vec<Fault> {
     ]
 }
 
-fn python(harness: &mut Harness) -> &mut Tool {
+pub(super) fn python(harness: &mut Harness) -> &mut Tool {
     harness.tools.get_mut("python").expect("the tool")
 }
 
-fn skill<'a>(harness: &'a mut Harness, name: &str) -> &'a mut Skill {
+pub(super) fn skill<'a>(harness: &'a mut Harness, name: &str) -> &'a mut Skill {
     harness.skills.get_mut(name).expect("the skill")
 }
 
-fn note(harness: &mut Harness, text: &str) {
+pub(super) fn note(harness: &mut Harness, text: &str) {
     harness.memory.entries.push(text.to_owned());
 }
 

@@ -1,4 +1,4 @@
-//! Problems of a dozen kinds, each with what it asks of a model or of a harness.
+//! Problems of several kinds, each with what it asks of a model or of a harness.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Grid,
     /// A program that prints line after line.
     List,
+    /// The way around a rectangle, which models take for its area.
+    Fence,
 }
 
 const NAMES: [&str; 8] = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana"];
@@ -176,6 +178,13 @@ fn problem(kind: Kind, random: &mut ChaCha8Rng) -> (String, String) {
                 "Count up from 1 to {most} in steps of {step}, line by line. How many numbers is that?"
             );
             (text, count.to_string())
+        }
+        Kind::Fence => {
+            let (length, width) = (number(30, 400), number(12, 29));
+            let text = format!(
+                "A garden is a rectangle {length} metres long and {width} metres wide. How many metres of fence go around it?"
+            );
+            (text, (2 * (length + width)).to_string())
         }
     }
 }
