@@ -1,0 +1,163 @@
+//! Parts of the report that are counted from rows.
+
+use critic::{Critique, DIMENSIONS, Scoreboard};
+use serde::{Deserialize, Serialize};
+
+use super::PatchRow;
+use crate::gate::decide::Verdict;
+use crate::gate::evidence::PassRate;
+
+/// Accepted and rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Accepted.
+    pub accepted: u32,
+    /// Rejected by measurement.
+    pub rejected: u32,
+    /// Measured to the end without an answer.
+    pub inconclusive: u32,
+}
+
+/// What the gate cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GateSection {
+    /// Rollouts on gate problems, for whatever purpose.
+    pub rollouts: i64,
+    /// Those for each accepted patch or weight update; none without acceptance.
+    pub rollouts_per_acceptance: Option<f64>,
+}
+
+/// What the critic's language model cost and gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CriticSection {
+    /// Diagnoses that it was asked about.
+    pub critiques: u32,
+    /// Those of which no reply could be used.
+    pub skipped: u32,
+    /// Requests.
+    pub calls: u32,
+    /// Replies that could not be used.
+    pub unusable: u32,
+    /// Tokens that it read.
+    pub prompt_tokens: u64,
+    /// Tokens that it wrote.
+    pub completion_tokens: u64,
+    /// Whether the server left counts out and they were estimated.
+    pub is_estimated: bool,
+    /// Records that it gave.
+    pub records: usize,
+    /// Quotes, findings and suggestions that were dropped.
+    pub dropped: usize,
+    /// Rollouts about which it contradicts the rules.
+    pub disagreements: usize,
+}
+
+impl CriticSection {
+    pub(super) fn of(critiques: &[Critique]) -> Self {
+        let mut section = Self::default();
+        for critique in critiques {
+            let usage = &critique.cost.usage;
+            section.critiques += 1;
+            section.skipped += u32::from(critique.skipped.is_some());
+            section.calls += critique.cost.calls;
+            section.unusable += critique.cost.unusable;
+            section.prompt_tokens += usage.prompt_tokens;
+            section.completion_tokens += usage.completion_tokens;
+            section.is_estimated |= usage.is_estimated;
+            section.records += critique.records.len();
+            section.dropped += critique.dropped.len();
+            section.disagreements += critique.disagreements.len();
+        }
+        section
+    }
+}
+
+/// What the gate made of one dimension's patches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreRow {
+    /// Dimension.
+    pub dimension: String,
+    /// Accepted patches.
+    pub accepted: u32,
+    /// Patches that were rejected or stayed inconclusive.
+    pub rejected: u32,
+    /// Mean of the posterior of acceptance, older decisions faded: what the next proposals' order
+    /// goes by.
+    pub trust: f64,
+}
+
+/// The scoreboard after `decisions`.
+pub(super) fn scores(decisions: &[PatchRow]) -> Vec<ScoreRow> {
+    let decided = |row: &PatchRow| match row.verdict {
+        Verdict::Accepted => Some(true),
+        Verdict::Rejected { .. } | Verdict::Inconclusive { .. } => Some(false),
+        Verdict::Deferred => None,
+    };
+    let all: Vec<(harness::Dimension, bool)> = decisions
+        .iter()
+        .filter_map(|row| {
+            let mut dimensions = DIMENSIONS.into_iter();
+            let dimension = dimensions.find(|known| known.to_string() == row.dimension)?;
+            Some((dimension, decided(row)?))
+        })
+        .collect();
+    let board = Scoreboard::of(all.iter().copied());
+    let count = |dimension, is_accepted| {
+        let counted = all
+            .iter()
+            .filter(|known| **known == (dimension, is_accepted));
+        u32::try_from(counted.count()).unwrap_or(u32::MAX)
+    };
+    DIMENSIONS
+        .into_iter()
+        .map(|dimension| ScoreRow {
+            dimension: dimension.to_string(),
+            accepted: count(dimension, true),
+            rejected: count(dimension, false),
+            trust: board.score(dimension).trust(),
+        })
+        .collect()
+}
+
+/// A round in the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundCell {
+    /// The round.
+    pub round: u32,
+    /// Harness version at its end.
+    pub version: String,
+    /// Weights at its end.
+    pub policy: String,
+    /// Their adapter; none for the base model.
+    pub adapter: Option<String>,
+    /// Share of solved problems.
+    pub pass_at_1: f64,
+    /// 95% interval.
+    pub ci95: [f64; 2],
+    /// Solved problems.
+    pub correct: u32,
+    /// Problems.
+    pub n: u32,
+}
+
+/// Sealed-test results.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TestSection {
+    /// Starting weights under the starting harness.
+    pub baseline: Option<PassRate>,
+    /// After each round.
+    pub rounds: Vec<RoundCell>,
+}
+
+/// Weights × harness, each cell on the same problems.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// Starting weights, starting harness.
+    pub old_weights_old_harness: Option<PassRate>,
+    /// Starting weights, evolved harness.
+    pub old_weights_new_harness: Option<PassRate>,
+    /// Trained weights, starting harness.
+    pub new_weights_old_harness: Option<PassRate>,
+    /// Trained weights, evolved harness.
+    pub new_weights_new_harness: Option<PassRate>,
+}
