@@ -11,8 +11,8 @@ use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::gate::contest::Decision;
 use crate::gate::decide::Verdict;
+use crate::gate::decision::Decision;
 use crate::gate::evidence::Delta;
 use crate::gate::martingale::Discoveries;
 use crate::removal::RemovalHistory;

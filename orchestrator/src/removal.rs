@@ -16,8 +16,8 @@ use rollout::policy::PolicyId;
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::gate::contest::Decision;
 use crate::gate::decide::Verdict;
+use crate::gate::decision::Decision;
 use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, History, trailer};
 use crate::report::{RemovalRow, kind};

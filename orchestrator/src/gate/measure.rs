@@ -3,8 +3,9 @@
 use harness::Harness;
 use rollout::task::{Split, Task};
 
-use super::contest::{Contest, Decision};
+use super::contest::Contest;
 use super::decide::StageResult;
+use super::decision::Decision;
 use super::evidence::{Counts, Pair};
 use super::martingale::Discoveries;
 use super::plan::{Draw, Stage, looks_at_all, stages};

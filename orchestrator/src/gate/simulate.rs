@@ -9,8 +9,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::contest::{Contest, Decision};
+use super::contest::Contest;
 use super::decide::{StageResult, Verdict};
+use super::decision::Decision;
 use super::evidence::{Counts, Pair};
 use super::martingale::{Discoveries, Test};
 use super::plan::{Draw, stages};

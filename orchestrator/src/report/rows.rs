@@ -7,8 +7,8 @@ use critic::{Disagreement, Effect, Foresight, Predicted};
 use serde::{Deserialize, Serialize};
 use trainer::Evaluation;
 
-use crate::gate::contest::Evidence;
 use crate::gate::decide::{StageResult, Verdict};
+use crate::gate::decision::Evidence;
 use crate::gate::evidence::PassRate;
 
 /// A cluster of failures, as a diagnosis found it.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::contest::Evidence;
 use crate::gate::decide::{StageResult, Verdict};
+use crate::gate::decision::Evidence;
 use crate::gate::evidence::PassRate;
 use crate::gate::loss::Loss;
 
