@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use critic::{Cluster, Critic, Effect, Proposal, RulesCritic, TriedPatch, cluster};
+use critic::{Effect, Proposal, TriedPatch};
 use harness::Harness;
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
@@ -10,14 +10,14 @@ use rollout::task::Split;
 use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
+use crate::diagnosis::Diagnosis;
 use crate::error::RunError;
 use crate::gate::decide::Verdict;
 use crate::gate::decision::Decision;
 use crate::gate::evidence::Delta;
-use crate::gate::martingale::Discoveries;
-use crate::removal::RemovalHistory;
-use crate::report::{ClusterRow, DiagnoseRow, PatchRow, Promise, causes, kind};
-use crate::rollouts::{Arm, Trial, draw};
+use crate::history::History;
+use crate::report::{DiagnoseRow, PatchRow, Promise, kind};
+use crate::rollouts::Arm;
 use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
 
@@ -37,40 +37,6 @@ impl Head {
     }
 }
 
-/// What the run has tried so far.
-#[derive(Debug)]
-pub struct History {
-    /// Patches that the gate decided on.
-    pub tried: Vec<TriedPatch>,
-    /// The gate's count of decisions and acceptances, weights included.
-    pub discoveries: Discoveries,
-    /// Accepted patches that were tried without.
-    pub removals: RemovalHistory,
-}
-
-impl History {
-    /// Of a run that tolerates the share `false_discovery_rate` of false acceptances.
-    pub fn new(false_discovery_rate: f64) -> Self {
-        Self {
-            tried: Vec::new(),
-            discoveries: Discoveries::new(false_discovery_rate),
-            removals: RemovalHistory::new(false_discovery_rate),
-        }
-    }
-
-    /// A version was taken back. To the critic its patch is like a rejected one, so that the same weights
-    /// don't lead to it again; a patch that it had removed is needed. The gate's counts stay: they are of
-    /// what was accepted.
-    pub(crate) fn withdraw(&mut self, decision: &registry::Decision) {
-        if let Some(version) = decision.removes {
-            self.removals.needs(version);
-        }
-        for tried in &mut self.tried {
-            tried.is_accepted &= tried.patch != decision.patch;
-        }
-    }
-}
-
 /// A candidate in one cycle.
 struct Candidate {
     proposal: Proposal,
@@ -78,28 +44,6 @@ struct Candidate {
     severity: String,
     harness: Arc<Harness>,
     number: u32,
-}
-
-/// One diagnosis: the rollouts, and what the critic makes of them.
-struct Diagnosis {
-    trials: Vec<Trial>,
-    trajectories: Vec<Trajectory>,
-    clusters: Vec<Cluster>,
-    proposals: Vec<Proposal>,
-    row: DiagnoseRow,
-    /// Journal key of the row.
-    key: String,
-}
-
-impl Diagnosis {
-    fn severity_of(&self, rule: &str) -> String {
-        let clusters = self.clusters.iter().filter(|c| c.rule == rule);
-        clusters
-            .map(|c| c.severity)
-            .max()
-            .map(|severity| format!("{severity:?}").to_lowercase())
-            .unwrap_or_default()
-    }
 }
 
 impl Workshop {
@@ -177,106 +121,6 @@ impl Workshop {
             }
         }
         Ok(head)
-    }
-
-    /// Roll out on evolve problems and ask the critic about the failures.
-    async fn diagnose(
-        &self,
-        round: u32,
-        iteration: u32,
-        head: &Head,
-        policy: &Arc<dyn Policy>,
-        history: &[TriedPatch],
-    ) -> Result<Diagnosis, RunError> {
-        let seed = self
-            .seed()
-            .derive("diagnose")
-            .derive(round)
-            .derive(iteration);
-        let count = self.loaded.config.harness_loop.diagnose_tasks;
-        let trials = draw(&self.splits.evolve, count, seed);
-        let title = format!(
-            "round {round} · cycle {iteration} · diagnose {}",
-            head.name()
-        );
-        let rolled = self
-            .roll(&title, policy, &head.harness, Split::Evolve, &trials)
-            .await?;
-        // What was left out has no part in what follows.
-        let (trials, trajectories): (Vec<Trial>, Vec<Trajectory>) = trials
-            .into_iter()
-            .zip(rolled)
-            .filter_map(|(trial, rolled)| rolled.map(|trajectory| (trial, trajectory)))
-            .unzip();
-        let critic = RulesCritic;
-        let mut diagnosis = critic.diagnose(&head.harness, &trajectories);
-        let mut clusters = cluster(&diagnosis.records, &trajectories);
-        let critique = self
-            .critique(round, head, seed, &trajectories, &diagnosis, &clusters)
-            .await?
-            .unwrap_or_default();
-        if !critique.records.is_empty() {
-            diagnosis.records.extend(critique.records);
-            clusters = cluster(&diagnosis.records, &trajectories);
-        }
-        let row = DiagnoseRow {
-            round,
-            causes: causes(&diagnosis.records, diagnosis.failures),
-            version: head.name(),
-            rollouts: trajectories.len(),
-            failed: diagnosis.failures,
-            dropped_records: diagnosis.dropped,
-            clusters: clusters
-                .iter()
-                .map(|c| ClusterRow {
-                    root_cause: c.root_cause.to_string(),
-                    harness_dim: c.harness_dim.to_string(),
-                    rule: c.rule.clone(),
-                    trajectories: c.size,
-                })
-                .collect(),
-            disagreements: critique.disagreements,
-            refused: Vec::new(),
-        };
-        let key = self.key(
-            kind::DIAGNOSE,
-            &[
-                &seed.value().to_string(),
-                &head.version.commit.to_string(),
-                policy.id().as_str(),
-            ],
-        );
-        let causes: Vec<String> = row
-            .clusters
-            .iter()
-            .take(3)
-            .map(|c| format!("{} ×{}", c.rule, c.trajectories))
-            .collect();
-        self.line(format!(
-            "round {round} cycle {iteration}: {} fails {} of {}; {}",
-            head.name(),
-            row.failed,
-            row.rollouts,
-            if causes.is_empty() {
-                "no common cause".into()
-            } else {
-                causes.join(", ")
-            }
-        ));
-        let mut proposals = critic.propose(&head.harness, &clusters, history);
-        for proposal in &mut proposals {
-            if let Some(risks) = critique.risks.get(&proposal.rule) {
-                proposal.predicted.at_risk.extend(risks.iter().cloned());
-            }
-        }
-        Ok(Diagnosis {
-            trials,
-            trajectories,
-            clusters,
-            proposals,
-            row,
-            key,
-        })
     }
 
     /// Let the gate decide on candidates, commit the one it accepts, and look what became of the

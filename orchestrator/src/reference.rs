@@ -9,7 +9,7 @@ use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::gate::loss::Tolerance;
 use crate::gate::watch::Ground;
-use crate::harness_loop::History;
+use crate::history::History;
 use crate::report::{Cause, Point, ReferenceRow, kind};
 use crate::retention::solved;
 use crate::standing::Standing;

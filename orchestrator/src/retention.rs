@@ -13,7 +13,7 @@ use crate::config::{Loaded, SuiteConfig};
 use crate::error::RunError;
 use crate::gate::evidence::PassRate;
 use crate::gate::watch::{Ground, Watched};
-use crate::harness_loop::History;
+use crate::history::History;
 use crate::report::{Cause, Place, RetentionRow, kind};
 use crate::rollouts::{Arm, Judge, Rolled};
 use crate::splits::Suite;

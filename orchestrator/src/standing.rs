@@ -6,7 +6,8 @@ use registry::{Decision, Origin, Version};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::harness_loop::{Head, History};
+use crate::harness_loop::Head;
+use crate::history::History;
 use crate::report::{Cause, Place, RollbackRow, kind};
 use crate::rollouts::Arm;
 use crate::workshop::Workshop;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coharness::harness_loop::{Head, History};
+use coharness::harness_loop::Head;
+use coharness::history::History;
 use coharness::reference::Reference;
 use coharness::report::{Cause, Point, Report};
 use coharness::splits::Splits;

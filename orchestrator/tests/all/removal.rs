@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coharness::harness_loop::History;
+use coharness::history::History;
 use coharness::report::Report;
 use coharness::splits::Splits;
 use coharness::standing::Standing;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coharness::config::SuiteConfig;
-use coharness::harness_loop::History;
+use coharness::history::History;
 use coharness::report::{RefusedRow, Report};
 use coharness::splits::{Splits, Suite};
 use coharness::workshop::Workshop;

@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use coharness::harness_loop::{Head, History};
+use coharness::harness_loop::Head;
+use coharness::history::History;
 use coharness::rollouts::Trial;
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
