@@ -37,6 +37,7 @@ mod fine_tune;
 pub mod gate;
 pub mod harness_loop;
 pub mod history;
+mod lineage;
 pub mod model_loop;
 pub mod observer;
 mod rechecking;

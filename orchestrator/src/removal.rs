@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use critic::TriedPatch;
 use harness::{Harness, HarnessId, Patch, undo};
-use registry::{Acceptance, ModelId, Origin, RunId, Version, VersionName};
+use registry::{Acceptance, ModelId, Origin, RunId, VersionName};
 use rollout::policy::PolicyId;
 
 use crate::clock::unix_seconds;
@@ -21,6 +21,7 @@ use crate::gate::decision::Decision;
 use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, trailer};
 use crate::history::History;
+use crate::lineage::active;
 use crate::report::{RemovalRow, kind};
 use crate::rollouts::Arm;
 use crate::standing::Standing;
@@ -62,30 +63,6 @@ struct Removable {
     patch: Patch,
     /// The head without it.
     harness: Arc<Harness>,
-}
-
-/// Versions whose patches are in the harness of the last of `history`.
-fn active(history: &[Version]) -> Vec<&Version> {
-    let mut after: Vec<Vec<&Version>> = Vec::new();
-    for version in history {
-        let mut now = after.last().cloned().unwrap_or_default();
-        match &version.origin {
-            Origin::Patch(acceptance) => match acceptance.decision.removes {
-                Some(removed) => now.retain(|known| known.name != removed),
-                None => now.push(version),
-            },
-            Origin::Rollback { to, .. } => {
-                let place = history.iter().position(|known| known.name == *to);
-                now = place
-                    .and_then(|place| after.get(place))
-                    .cloned()
-                    .unwrap_or_default();
-            }
-            Origin::Initial(_) | Origin::Foreign { .. } => {}
-        }
-        after.push(now);
-    }
-    after.pop().unwrap_or_default()
 }
 
 impl Workshop {
@@ -301,101 +278,5 @@ fn removal_row(
         rollouts: decision.rollouts,
         verdict: decision.verdict.clone(),
         policy: policy.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use registry::{CommitId, Delta};
-
-    use super::*;
-
-    /// A history in words: `+` is a patch, `-2` takes back the patch of v2, `<2` goes back to v2.
-    fn history(steps: &str) -> Vec<Version> {
-        let name = |text: &str| {
-            text.parse()
-                .ok()
-                .and_then(VersionName::new)
-                .expect("a number")
-        };
-        let delta = Delta {
-            estimate: 0.0,
-            low: 0.0,
-            high: 0.0,
-            confidence: 0.95,
-            gained: 0,
-            lost: 0,
-            pairs: 0,
-        };
-        let patched = |removes| {
-            let decision = registry::Decision {
-                run: RunId::new("r").expect("a name"),
-                round: 1,
-                model: ModelId::new("m").expect("a name"),
-                root_cause: "x".into(),
-                severity: "x".into(),
-                evidence: String::new(),
-                patch: Patch {
-                    dimension: harness::Dimension::P,
-                    ops: Vec::new(),
-                    summary: String::new(),
-                },
-                removes,
-                gate_mode: "x".into(),
-                gate_detail: String::new(),
-                unix_seconds: 0,
-            };
-            Origin::Patch(Box::new(Acceptance {
-                decision,
-                delta_in: delta,
-                delta_out: delta,
-            }))
-        };
-        let origin = |step: &str| match step.split_at(1) {
-            ("-", number) => patched(Some(name(number))),
-            ("<", number) => Origin::Rollback {
-                to: name(number),
-                reason: "x".into(),
-            },
-            _ => patched(None),
-        };
-        let first = Origin::Foreign {
-            reason: "the first".into(),
-        };
-        let origins = std::iter::once(first).chain(steps.split(' ').map(origin));
-        let commit: CommitId = "0123456789abcdef0123456789abcdef01234567"
-            .parse()
-            .expect("an id");
-        origins
-            .zip(1..)
-            .map(|(origin, number)| Version {
-                name: VersionName::new(number).expect("a number"),
-                commit,
-                parent: None,
-                harness: None,
-                summary: String::new(),
-                unix_seconds: 0,
-                origin,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn what_is_in_the_head_follows_from_patches_removals_and_rollbacks() {
-        let names = |steps: &str| -> Vec<u32> {
-            let history = history(steps);
-            active(&history)
-                .iter()
-                .map(|version| version.name.number())
-                .collect()
-        };
-        assert_eq!(names("+ + +"), [2, 3, 4]);
-        assert_eq!(names("+ + -2"), [3]);
-        assert_eq!(names("+ + <2"), [2]);
-        assert_eq!(names("+ + <1 +"), [5]);
-        // A removal that was taken back, and a rollback to a version after one.
-        assert_eq!(names("+ + -2 <3"), [2, 3]);
-        assert_eq!(names("+ + -2 + <4"), [3]);
-        assert!(names("+ -2").is_empty());
     }
 }

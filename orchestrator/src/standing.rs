@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use registry::{Decision, Origin, Version};
+use registry::{Decision, Version};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::history::History;
+use crate::lineage::since;
 use crate::report::{Cause, Place, RollbackRow, kind};
 use crate::rollouts::Arm;
 use crate::workshop::Workshop;
@@ -69,7 +70,11 @@ impl Workshop {
                 registry.rollback_from(&old.version, name, reason, seconds)
             })?)
         };
-        let undone = self.accepted_since(&target.version, &old.version)?;
+        // Where the harness is the same, whatever its versions are called, only weights go back.
+        let undone = match made {
+            Some(_) => self.made_since(&target.version, &old.version)?,
+            None => Vec::new(),
+        };
         for (_, decision) in &undone {
             history.withdraw(decision);
         }
@@ -99,22 +104,18 @@ impl Workshop {
         })
     }
 
-    /// Versions made by patches and removals after `first` and up to `last`. The history may be longer: a run that
-    /// starts again finds what it did later.
-    fn accepted_since(
+    /// Versions made by patches and removals that `last` rests on and `first` doesn't. The history may be
+    /// longer: a run that starts again finds what it did later.
+    fn made_since(
         &self,
         first: &Version,
         last: &Version,
     ) -> Result<Vec<(String, Decision)>, RunError> {
-        let history = self.with_registry(registry::Registry::history)?;
-        let patched = |version: Version| match version.origin {
-            Origin::Patch(acceptance) => Some((version.name.to_string(), acceptance.decision)),
-            _ => None,
-        };
-        Ok(history
-            .into_iter()
-            .filter(|version| version.name > first.name && version.name <= last.name)
-            .filter_map(patched)
+        let mut history = self.with_registry(registry::Registry::history)?;
+        history.retain(|version| version.name <= last.name);
+        let made = since(&history, first.name).into_iter();
+        Ok(made
+            .map(|(version, decision)| (version.name.to_string(), decision.clone()))
             .collect())
     }
 }

@@ -23,6 +23,7 @@ mod screening;
 mod serve_model;
 mod server;
 mod skills;
+mod way_back;
 mod whole_run;
 
 use std::path::{Path, PathBuf};

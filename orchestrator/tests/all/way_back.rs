@@ -1,0 +1,168 @@
+//! What going back takes back: everything that is there, and nothing twice.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coharness::config::SuiteConfig;
+use coharness::harness_loop::Head;
+use coharness::history::History;
+use coharness::reference::Reference;
+use coharness::report::Report;
+use coharness::splits::{Splits, Suite};
+use coharness::standing::Standing;
+use coharness::workshop::Workshop;
+use critic::TriedPatch;
+use registry::Origin;
+use rollout::{Message, PolicyId};
+
+use crate::Place;
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+
+/// Solves as many of the gate's problems as the prompt says, and those of the suite unless it is
+/// hurried and not told to take its time.
+fn reply(messages: &[Message]) -> String {
+    let (system, task) = (&messages[0].content, &messages[messages.len() - 1].content);
+    let number = first_number(task);
+    let answer = if task.contains("spiders") {
+        let is_hurried = system.contains("Hurry up.") && !task.contains("Take your time.");
+        8 * number + u32::from(is_hurried)
+    } else {
+        let level = match system.split_once("Solve up to ") {
+            Some((_, rest)) => first_number(rest),
+            None => 40,
+        };
+        4 * number + u32::from(number > level)
+    };
+    format!("The answer is \\boxed{{{answer}}}.")
+}
+
+fn forgets(messages: &[Message]) -> String {
+    let answer = 6 * first_number(&messages[messages.len() - 1].content);
+    format!("The answer is \\boxed{{{answer}}}.")
+}
+
+/// A run that starts with this system prompt.
+async fn workshop(directory: &Path, system: &str) -> Workshop {
+    let squares = |number: u32| format!("How many sides have {number} squares?");
+    let spiders = |number: u32| format!("How many legs do {number} spiders have?");
+    let suite = "{name: legs, path: none, tasks: 40}";
+    let config: SuiteConfig = harness::yaml::from_str(suite).expect("a suite");
+    let mut splits = Splits::only_test(Vec::new());
+    splits.gate = numbered("square", 40, squares, |number| 4 * number);
+    splits.suites = vec![Suite {
+        config,
+        tasks: numbered("spider", 40, spiders, |number| 8 * number),
+    }];
+    let gate = "gate: {tasks: 20, retest_every: 1, retest_margin_points: 20, reference_every: 1}";
+    let scene = Scene {
+        config: &small([1, 40, 1], gate),
+        splits,
+        directory,
+        is_aloud: false,
+    };
+    let mut start = harness::naive().expect("the shipped harness");
+    start.prompts.system = system.to_owned();
+    let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    workshop
+        .with_policy(None, Scripted::policy("counts", reply))
+        .with_policy(Some("forgets"), Scripted::policy("forgets", forgets))
+}
+
+fn on(head: &Head) -> Standing {
+    Standing {
+        head: head.clone(),
+        adapter: None,
+    }
+}
+
+/// A version of a round with these weights, as the harness loop would have made it.
+fn version(
+    workshop: &Workshop,
+    parent: &Head,
+    history: &mut History,
+    path: &str,
+    text: &str,
+) -> Head {
+    let head = accept(workshop, parent, path, text);
+    let Origin::Patch(acceptance) = &head.version.origin else {
+        panic!("{:?}", head.version.origin);
+    };
+    history.tried.push(TriedPatch {
+        patch: acceptance.decision.patch.clone(),
+        policy: PolicyId::new("counts"),
+        is_accepted: true,
+    });
+    head
+}
+
+/// What the critic knows of each patch: whether it counts as accepted.
+fn accepted(history: &History) -> Vec<bool> {
+    history.tried.iter().map(|t| t.is_accepted).collect()
+}
+
+async fn undone(workshop: &Workshop) -> Vec<Vec<String>> {
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let rollbacks = report.rollbacks.into_iter();
+    rollbacks.map(|rollback| rollback.undone).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_taken_back_before_is_not_taken_back_again() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    // A loss at home that nobody has looked at yet, and in the next round one on the suite.
+    let worse = version(
+        &workshop,
+        &start,
+        &mut history,
+        "prompts.system",
+        "Solve up to 10.",
+    );
+    let hasty = version(
+        &workshop,
+        &worse,
+        &mut history,
+        "prompts.system",
+        "Solve up to 10. Hurry up.",
+    );
+    let kept = workshop
+        .retain(2, &on(&worse), on(&hasty), &mut history)
+        .await
+        .expect("a decision");
+    assert_eq!(kept.head.name(), "v4");
+    let kept = workshop.refer(2, kept, &mut reference, &mut history).await;
+    assert_eq!(kept.expect("a decision").head.name(), "v5");
+    assert_eq!(undone(&workshop).await, [["v3"], ["v2"]]);
+    assert_eq!(accepted(&history), [false, false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_alone_go_back_where_the_harness_is_the_same_again() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let idle = "{{ problem }}\n\nThink twice.";
+    let idle = version(&workshop, &start, &mut history, "prompts.task", idle);
+    let removed = workshop.retest(2, on(&idle), &mut history).await;
+    let removed = removed.expect("a decision").head;
+    assert_eq!(
+        (removed.name(), removed.harness.id()),
+        ("v3".to_owned(), start.harness.id())
+    );
+    let trained = Standing {
+        head: removed,
+        adapter: Some("forgets".into()),
+    };
+    let known = history.tried.clone();
+    let back = workshop
+        .retain(2, &on(&start), trained, &mut history)
+        .await
+        .expect("a decision");
+    assert_eq!((back.head.name(), back.adapter), ("v3".to_owned(), None));
+    assert_eq!(undone(&workshop).await, [Vec::<String>::new()]);
+    assert_eq!(history.tried, known);
+}
