@@ -1,6 +1,7 @@
 //! What a run has tried so far, which the next proposals and decisions depend on.
 
 use critic::TriedPatch;
+use registry::VersionName;
 
 use crate::gate::martingale::Discoveries;
 use crate::removal::RemovalHistory;
@@ -26,15 +27,78 @@ impl History {
         }
     }
 
+    /// The patch of `version` was removed: the weights that don't miss it needn't lead to it again, so it
+    /// is like a rejected one to the critic.
+    pub(crate) fn remove(&mut self, version: VersionName, patch: TriedPatch) {
+        self.removals.removed(version, patch.clone());
+        self.tried.push(patch);
+    }
+
     /// A version was taken back. To the critic its patch is like a rejected one, so that the same weights
-    /// don't lead to it again; a patch that it had removed is needed. The gate's counts stay: they are of
-    /// what was accepted.
+    /// don't lead to it again; a patch that it had removed is needed, and was not rejected. The gate's
+    /// counts stay: they are of what was accepted.
     pub(crate) fn withdraw(&mut self, decision: &registry::Decision) {
-        if let Some(version) = decision.removes {
-            self.removals.needs(version);
+        let Some(version) = decision.removes else {
+            for tried in &mut self.tried {
+                tried.is_accepted &= tried.patch != decision.patch;
+            }
+            return;
+        };
+        let Some(noted) = self.removals.needs(version) else {
+            return;
+        };
+        // Of equal ones the last: a patch that was rejected before it was accepted stays so.
+        if let Some(place) = self.tried.iter().rposition(|tried| *tried == noted) {
+            self.tried.remove(place);
         }
-        for tried in &mut self.tried {
-            tried.is_accepted &= tried.patch != decision.patch;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::PolicyId;
+
+    use super::*;
+    use crate::lineage::testing::{decision, name};
+
+    fn tried(summary: &str, policy: &str, is_accepted: bool) -> TriedPatch {
+        TriedPatch {
+            patch: decision(summary, None).patch,
+            policy: PolicyId::new(policy),
+            is_accepted,
         }
+    }
+
+    #[test]
+    fn a_removal_that_is_taken_back_rejects_nothing_any_more() {
+        // Rejected with the first weights, accepted with the second, removed with the first again.
+        let before = vec![
+            tried("a", "first", false),
+            tried("a", "second", true),
+            tried("b", "second", true),
+        ];
+        let mut history = History::new(0.05);
+        history.tried.clone_from(&before);
+        history.remove(name(2), tried("a", "first", false));
+        assert_eq!(history.tried.len(), 4);
+        let removal = decision("remove v2: a", Some(name(2)));
+        history.withdraw(&removal);
+        assert_eq!(history.tried, before);
+        // It can only be taken back once.
+        history.withdraw(&removal);
+        assert_eq!(history.tried, before);
+    }
+
+    #[test]
+    fn a_patch_that_is_taken_back_together_with_its_removal_counts_as_rejected() {
+        let mut history = History::new(0.05);
+        history.tried = vec![tried("a", "theta", true), tried("b", "theta", true)];
+        history.remove(name(2), tried("a", "theta", false));
+        history.withdraw(&decision("a", None));
+        history.withdraw(&decision("remove v2: a", Some(name(2))));
+        assert_eq!(
+            history.tried,
+            [tried("a", "theta", false), tried("b", "theta", true)]
+        );
     }
 }

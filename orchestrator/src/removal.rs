@@ -6,7 +6,7 @@
 //! ([`crate::gate::question`]). One that isn't missed goes: less harness. At most one goes at a time; the
 //! others are compared with what is left then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use critic::TriedPatch;
@@ -34,6 +34,8 @@ pub struct RemovalHistory {
     discoveries: Discoveries,
     /// Patches that were missed: the version, the harness it was taken out of, the weights.
     missed: Vec<(VersionName, HarnessId, PolicyId)>,
+    /// Patches that were removed, as the critic was told of them.
+    gone: BTreeMap<VersionName, TriedPatch>,
     /// Patches whose removal was taken back.
     needed: BTreeSet<VersionName>,
 }
@@ -44,13 +46,21 @@ impl RemovalHistory {
         Self {
             discoveries: Discoveries::new(false_discovery_rate),
             missed: Vec::new(),
+            gone: BTreeMap::new(),
             needed: BTreeSet::new(),
         }
     }
 
-    /// The removal of this version's patch was taken back: it isn't tried again.
-    pub(crate) fn needs(&mut self, version: VersionName) {
+    /// This version's patch was removed, and the critic was told so.
+    pub(crate) fn removed(&mut self, version: VersionName, patch: TriedPatch) {
+        self.gone.insert(version, patch);
+    }
+
+    /// The removal of this version's patch was taken back: it isn't tried again. What the critic was told
+    /// of it.
+    pub(crate) fn needs(&mut self, version: VersionName) -> Option<TriedPatch> {
         self.needed.insert(version);
+        self.gone.remove(&version)
     }
 }
 
@@ -120,12 +130,12 @@ impl Workshop {
                     settled.insert(candidate.version);
                 }
                 if made.is_some() {
-                    // With these weights the critic needn't come up with it again.
-                    history.tried.push(TriedPatch {
+                    let patch = TriedPatch {
                         patch: candidate.accepted.patch.clone(),
                         policy: policy.clone(),
                         is_accepted: false,
-                    });
+                    };
+                    history.remove(candidate.version, patch);
                     next = made;
                 } else if decision.verdict != Verdict::Deferred {
                     let missed = (candidate.version, head.harness.id(), policy.clone());

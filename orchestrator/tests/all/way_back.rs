@@ -140,6 +140,34 @@ async fn what_was_taken_back_before_is_not_taken_back_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_is_taken_back_leaves_no_rejected_patch() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Hurry up.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let calm = "{{ problem }}\n\nTake your time.";
+    let calm = version(&workshop, &start, &mut history, "prompts.task", calm);
+    // At home nobody misses the patch, and on the suite everything is lost without it.
+    let removed = workshop.retest(2, on(&calm), &mut history).await;
+    let removed = removed.expect("a decision");
+    assert_eq!(removed.head.name(), "v3");
+    assert_eq!(accepted(&history), [true, false]);
+    let back = workshop
+        .retain(2, &on(&calm), removed, &mut history)
+        .await
+        .expect("a decision");
+    assert_eq!(back.head.name(), "v4");
+    assert_eq!(undone(&workshop).await, [["v3"]]);
+    // The patch is in the harness again, and was never found wanting.
+    assert_eq!(accepted(&history), [true]);
+    // Nor is it tried without again.
+    let kept = workshop.retest(3, back, &mut history).await;
+    assert_eq!(kept.expect("a decision").head.name(), "v4");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    assert_eq!(report.removals.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn weights_alone_go_back_where_the_harness_is_the_same_again() {
     let place = Place::new();
     let workshop = workshop(place.path(), "Solve it.").await;
