@@ -27,13 +27,18 @@ use crate::rollouts::Arm;
 use crate::standing::Standing;
 use crate::workshop::Workshop;
 
+/// A patch that was tried without: its version, the harness it was taken out of, the weights.
+type Attempt = (VersionName, HarnessId, PolicyId);
+
 /// What the run has tried to remove.
 #[derive(Debug)]
 pub struct RemovalHistory {
     /// Decisions on removals and their acceptances, counted apart from the gate's own.
     discoveries: Discoveries,
-    /// Patches that were missed: the version, the harness it was taken out of, the weights.
-    missed: Vec<(VersionName, HarnessId, PolicyId)>,
+    /// Patches that were missed.
+    missed: Vec<Attempt>,
+    /// Patches of which policy or sandbox kept too many pairs from being made.
+    unmeasured: Vec<Attempt>,
     /// Patches that were removed, as the critic was told of them.
     gone: BTreeMap<VersionName, TriedPatch>,
     /// Patches whose removal was taken back.
@@ -46,6 +51,7 @@ impl RemovalHistory {
         Self {
             discoveries: Discoveries::new(false_discovery_rate),
             missed: Vec::new(),
+            unmeasured: Vec::new(),
             gone: BTreeMap::new(),
             needed: BTreeSet::new(),
         }
@@ -107,9 +113,14 @@ impl Workshop {
                 })
                 .collect();
             let place = format!("round {round} · removal");
+            let attempt =
+                |version: VersionName| (version, standing.head.harness.id(), policy.clone());
+            let unmeasured = &history.removals.unmeasured;
+            let mut versions = candidates.iter().map(|candidate| candidate.version);
+            let is_again = versions.any(|version| unmeasured.contains(&attempt(version)));
             let removals = &mut history.removals.discoveries;
             let decisions = self
-                .contest_removals(&place, &incumbent, &arms, removals)
+                .contest_removals(&place, &incumbent, &arms, removals, is_again)
                 .await?;
             let mut next = None;
             for (candidate, decision) in candidates.iter().zip(&decisions) {
@@ -137,9 +148,10 @@ impl Workshop {
                     };
                     history.remove(candidate.version, patch);
                     next = made;
+                } else if decision.is_unmeasured {
+                    history.removals.unmeasured.push(attempt(candidate.version));
                 } else if decision.verdict != Verdict::Deferred {
-                    let missed = (candidate.version, head.harness.id(), policy.clone());
-                    history.removals.missed.push(missed);
+                    history.removals.missed.push(attempt(candidate.version));
                 }
             }
             match next {

@@ -30,6 +30,7 @@ struct Entrant {
     stages: Vec<StageResult>,
     evidence: Option<Evidence>,
     verdict: Option<Verdict>,
+    is_unmeasured: bool,
 }
 
 /// Candidates and what was measured of them.
@@ -56,6 +57,7 @@ impl Contest {
                 stage: 0,
                 reason: reason.into(),
             }),
+            is_unmeasured: false,
         });
         Self {
             question,
@@ -96,8 +98,10 @@ impl Contest {
             let entrant = &mut self.entrants[*index];
             entrant.stages.push(*result);
             let pairs = result.delta_in.pairs + result.delta_out.pairs;
-            if f64::from(pairs) < LEAST_PAIRS * f64::from(planned) {
-                let undecided = result.delta_in.undecided + result.delta_out.undecided;
+            let undecided = result.delta_in.undecided + result.delta_out.undecided;
+            let least = LEAST_PAIRS * f64::from(planned);
+            if f64::from(pairs) < least {
+                entrant.is_unmeasured = f64::from(pairs + undecided) < least;
                 let others = match undecided {
                     0 => "could be made; policy or sandbox failed in the others".to_owned(),
                     _ => format!("count; the verifier leaves {undecided} undecided"),
@@ -215,6 +219,7 @@ impl Contest {
             stages: entrant.stages,
             evidence: entrant.evidence,
             verdict: entrant.verdict.unwrap_or(Verdict::Deferred),
+            is_unmeasured: entrant.is_unmeasured,
         };
         self.entrants.into_iter().map(decide).collect()
     }
@@ -340,6 +345,7 @@ mod tests {
                 panic!("{mode:?}: {:?}", decisions[0].verdict);
             };
             assert!(reason.contains("only 28 of 40 pairs"), "{reason}");
+            assert!(decisions[0].is_unmeasured && !decisions[1].is_unmeasured);
             assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
         }
     }
@@ -369,6 +375,7 @@ mod tests {
                 "{reasons:?}"
             );
             assert!(reasons[1].contains("undecided now as lost"), "{reasons:?}");
+            assert!(decisions.iter().all(|decision| !decision.is_unmeasured));
             assert_eq!(decisions[0].rollouts, 40);
             let (_, decisions) = drive(mode, &plan(4, 20), &[vec![none; 4]]);
             assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");

@@ -77,7 +77,8 @@ impl Workshop {
 
     /// Decide which of the accepted patches that `candidates` are without may go, against `incumbent`,
     /// which has them all. Removals are a sequence of decisions of their own: those on patches and weights
-    /// keep their levels.
+    /// keep their levels. `is_again` says that too few pairs could be made at an earlier time: greedily
+    /// decoded ones would be those of the journal, so both arms get seeds of their own then as well.
     ///
     /// # Errors
     /// As [`Self::roll_arms`].
@@ -87,6 +88,7 @@ impl Workshop {
         incumbent: &Arm,
         candidates: &[Arm],
         removals: &mut Discoveries,
+        is_again: bool,
     ) -> Result<Vec<Decision>, RunError> {
         let gate = &self.loaded.config.gate;
         let problems = &self.splits.gate;
@@ -99,7 +101,7 @@ impl Workshop {
             .derive(incumbent.harness.id().to_hex())
             .derive(incumbent.policy.id());
         let seed = match tests.first() {
-            Some(test) if !is_greedy => seed.derive("test").derive(test.number),
+            Some(test) if !is_greedy || is_again => seed.derive("test").derive(test.number),
             _ => seed,
         };
         let field = Field {

@@ -2,17 +2,22 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use coharness::harness_loop::Head;
 use coharness::history::History;
 use coharness::report::Report;
 use coharness::splits::Splits;
 use coharness::standing::Standing;
 use coharness::workshop::Workshop;
 use registry::Origin;
-use rollout::Message;
+use rollout::{Message, Policy, PolicyError};
 
 use crate::Place;
 use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+
+/// What the model needs to be told.
+const TOLD: &str = "Write the final answer in a box.";
 
 /// Knows the answer, and gives it where it is told how.
 fn reply(messages: &[Message]) -> String {
@@ -23,15 +28,16 @@ fn reply(messages: &[Message]) -> String {
     }
 }
 
-async fn workshop(directory: &Path) -> Workshop {
+async fn workshop(directory: &Path, margin: u32, policy: Arc<dyn Policy>) -> Workshop {
     let text = |number: u32| format!("How many sides have {number} triangles?");
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = numbered("triangle", 80, text, |number| 3 * number);
+    let more = format!(
+        "gate: {{tasks: 30, retest_every: 1, retest_margin_points: {margin}}}
+faults: {{first_pause_ms: 1, longest_pause_s: 1}}"
+    );
     let scene = Scene {
-        config: &small(
-            [1, 80, 1],
-            "gate: {tasks: 30, retest_every: 1, retest_margin_points: 10}",
-        ),
+        config: &small([1, 80, 1], &more),
         splits,
         directory,
         is_aloud: false,
@@ -40,19 +46,23 @@ async fn workshop(directory: &Path) -> Workshop {
     start.prompts.final_answer.clear();
     let tools = Arc::new(FortyTwo);
     let workshop = scene.with_tools(&start, tools).await;
-    workshop.with_policy(None, Scripted::policy("knows", reply))
+    workshop.with_policy(None, policy)
+}
+
+/// A version with a patch that nobody needs and one without which nothing is solved.
+fn patched(workshop: &Workshop) -> Head {
+    let first = workshop.head("v1").expect("v1");
+    let idle = "{{ problem }}\n\nTake your time.";
+    let second = accept(workshop, &first, "prompts.task", idle);
+    accept(workshop, &second, "prompts.final_answer", TOLD)
 }
 
 /// Three rounds of re-tests; the versions that are head after each.
 async fn rounds(workshop: &Workshop) -> (Vec<String>, History) {
     let first = workshop.head("v1").expect("v1");
-    let idle = "{{ problem }}\n\nTake your time.";
-    let second = accept(workshop, &first, "prompts.task", idle);
-    let told = "Write the final answer in a box.";
-    let third = accept(workshop, &second, "prompts.final_answer", told);
     let mut history = History::new(0.05);
     let mut standing = Standing {
-        head: third,
+        head: patched(workshop),
         adapter: None,
     };
     let mut names = Vec::new();
@@ -63,14 +73,14 @@ async fn rounds(workshop: &Workshop) -> (Vec<String>, History) {
     }
     let prompts = &standing.head.harness.prompts;
     assert_eq!(prompts.task, first.harness.prompts.task);
-    assert_eq!(prompts.final_answer, told);
+    assert_eq!(prompts.final_answer, TOLD);
     (names, history)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
     let place = Place::new();
-    let scene = workshop(place.path()).await;
+    let scene = workshop(place.path(), 10, Scripted::policy("knows", reply)).await;
     let (names, history) = rounds(&scene).await;
     assert_eq!(names, ["v4", "v4", "v4"]);
     // With the same weights the critic isn't to come up with it again.
@@ -125,9 +135,55 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
 
     // Started again, it comes to the same.
     drop(scene);
-    let again = workshop(place.path()).await;
+    let again = workshop(place.path(), 10, Scripted::policy("knows", reply)).await;
     assert_eq!(rounds(&again).await.0, names);
     assert_eq!(Report::read(&again.store).await.expect("a report"), report);
     let versions = again.with_registry(registry::Registry::history);
     assert_eq!(versions.expect("a history").len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_whose_pairs_could_not_be_made_is_tried_without_again() {
+    let place = Place::new();
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = Arc::clone(&is_down);
+    let policy = Scripted::failing("knows", move |messages| {
+        let number = first_number(&messages[messages.len() - 1].content);
+        if down.load(Ordering::Relaxed) && number.is_multiple_of(3) {
+            return Err(PolicyError::Unavailable {
+                attempts: 1,
+                reason: "not now".into(),
+            });
+        }
+        Ok(reply(messages))
+    });
+    let workshop = workshop(place.path(), 20, policy).await;
+    let mut history = History::new(0.05);
+    let standing = Standing {
+        head: patched(&workshop),
+        adapter: None,
+    };
+    let kept = workshop.retest(2, standing, &mut history).await;
+    let kept = kept.expect("a decision");
+    assert_eq!(kept.head.name(), "v3");
+    is_down.store(false, Ordering::Relaxed);
+    let kept = workshop.retest(3, kept, &mut history).await;
+    assert_eq!(kept.expect("a decision").head.name(), "v4");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let ends: Vec<(u32, &str, Option<String>)> = report
+        .removals
+        .iter()
+        .map(|row| (row.round, row.removes.as_str(), row.verdict.objection()))
+        .collect();
+    let unmeasured =
+        "stage 1: only 40 of 60 pairs could be made; policy or sandbox failed in the others";
+    let unmeasured = Some(unmeasured.to_owned());
+    assert_eq!(ends[0], (2, "v2", unmeasured.clone()));
+    assert_eq!(ends[1], (2, "v3", unmeasured));
+    assert_eq!(ends[2], (3, "v2", None));
+    let missed = ends[3].2.as_deref().expect("an objection");
+    assert!(
+        ends[3].1 == "v3" && missed.contains("it is missed"),
+        "{missed}"
+    );
 }
