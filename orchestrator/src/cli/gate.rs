@@ -3,23 +3,81 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{print, table};
 use crate::config::{ConfigError, GateConfig, GateMode};
 use crate::error::RunError;
-use crate::gate::simulate::{Cell, Rates, RunCell, Scene, cell, run};
+use crate::gate::loss::Tolerance;
+use crate::gate::simulate::{Case, Cell, Rates, RunCell, Scene, cell, run};
 
 /// Decisions for each effect and mode.
 const DECISIONS: u32 = 10_000;
 /// Runs, where runs are simulated.
 const RUNS: u32 = 500;
+/// Problems of a retention suite.
+const SUITE: usize = 100;
+
+/// What is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Patches: δ_in > 0 and δ_out ≥ 0 on fresh paired rollouts, once.
+    Paper,
+    /// Patches: the same, and again on other tasks with other seeds.
+    Confirmed,
+    /// Patches: the same, and an e-value for benefit that holds against many looks and many candidates.
+    Sequential,
+    /// Removals of patches: accepted if less than the margin is shown to be lost.
+    Removal,
+    /// Retention suites: rejected if more than the margin is shown to be lost.
+    Retention,
+    /// The head beside a reference: rejected if anything is shown to be lost.
+    Reference,
+}
+
+impl Mode {
+    const ALL: [Self; 6] = [
+        Self::Paper,
+        Self::Confirmed,
+        Self::Sequential,
+        Self::Removal,
+        Self::Retention,
+        Self::Reference,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Paper | Self::Confirmed | Self::Sequential => self.of_gate().name(),
+            Self::Removal => "removal",
+            Self::Retention => "retention",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// The gate's, where it decides on patches.
+    fn of_gate(self) -> GateMode {
+        match self {
+            Self::Paper => GateMode::Paper,
+            Self::Confirmed => GateMode::Confirmed,
+            _ => GateMode::Sequential,
+        }
+    }
+
+    /// Effects that tell something of it.
+    fn effects(self) -> &'static [f64] {
+        match self {
+            Self::Paper | Self::Confirmed | Self::Sequential => &[-0.05, 0.0, 0.05, 0.1, 0.2, 0.4],
+            Self::Removal => &[-0.2, -0.1, -0.05, 0.0, 0.05],
+            Self::Retention | Self::Reference => &[-0.3, -0.2, -0.15, -0.1, -0.05, 0.0],
+        }
+    }
+}
 
 /// Questions about the gate.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GateCommand {
-    /// Simulate decisions on patches of known effect: how often each mode accepts them, and what it
-    /// spends.
+    /// Simulate decisions on changes of known effect, such as patches: how often each mode accepts them,
+    /// and what it spends.
     Simulate(SimulateArgs),
 }
 
@@ -33,21 +91,38 @@ pub(crate) struct SimulateArgs {
     /// Where everything random starts from.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// What the patch adds to each problem's success rate, which is cut off at 0 and 1.
+    /// What the change adds to each problem's success rate, which is cut off at 0 and 1. Without this,
+    /// -0.05,0,0.05,0.1,0.2,0.4 for patches, -0.2,-0.1,-0.05,0,0.05 for removals, and
+    /// -0.3,-0.2,-0.15,-0.1,-0.05,0 for retention and reference.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        allow_negative_numbers = true,
-        default_values_t = [-0.05, 0.0, 0.05, 0.1, 0.2, 0.4]
+        allow_negative_numbers = true
     )]
     effects: Vec<f64>,
     /// Problems of each side: V_in and V_out are filled by one earlier rollout of the incumbent.
     #[arg(long, value_name = "N", default_value_t = GateConfig::default().tasks)]
     tasks: usize,
-    /// Samples of each problem at most, in mode sequential.
+    /// Problems of modes removal, retention and reference, which are all looked at alike; without this,
+    /// those of both sides, and 100 of a retention suite.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    problems: Option<u32>,
+    /// Samples of each problem at most, in modes sequential and removal.
     #[arg(long, value_name = "N", default_value_t = GateConfig::default().max_samples)]
     max_samples: usize,
+    /// Passes over the problems at most, in modes retention and reference.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    passes: u32,
+    /// Points that a removal must be shown not to lose, or that a retention suite may lose.
+    #[arg(long, value_name = "POINTS", default_value_t = GateConfig::default().retest_margin_points)]
+    margin: f64,
+    /// Retention suites, or references, that share the level.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    comparisons: u32,
+    /// Share of the pairs whose arms have the same luck, as under common seeds where a change doesn't reach.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    alike: f64,
     /// Shapes of the Beta distribution of success rates.
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_values_t = [0.8, 0.8])]
     spread: Vec<f64>,
@@ -56,8 +131,8 @@ pub(crate) struct SimulateArgs {
     rate: Option<f64>,
     /// Only these modes.
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_enum)]
-    mode: Vec<GateMode>,
-    /// Level of a decision in mode sequential; with --proposals, the run's false discovery rate.
+    mode: Vec<Mode>,
+    /// Level of a decision in modes sequential and removal; with --proposals, the run's false discovery rate.
     #[arg(long, value_name = "P", default_value_t = GateConfig::default().false_discovery_rate)]
     level: f64,
     /// Simulate whole runs in mode sequential, with this many proposals each.
@@ -93,16 +168,19 @@ fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
         return Ok(ExitCode::SUCCESS);
     }
     let decisions = args.decisions.unwrap_or(DECISIONS);
-    let all = GateMode::ALL;
-    let modes = all
-        .into_iter()
-        .filter(|mode| args.mode.is_empty() || args.mode.contains(mode));
-    let cells: Vec<(GateMode, Vec<Cell>)> = modes
+    let modes = Mode::ALL.into_iter();
+    let modes = modes.filter(|mode| args.mode.is_empty() || args.mode.contains(mode));
+    let cells: Vec<(Mode, Vec<Cell>)> = modes
         .map(|mode| {
             let mut scene = scene;
-            scene.gate.mode = mode;
-            let cells = args.effects.iter();
-            let cells = cells.map(|effect| cell(&scene, *effect, args.level, decisions));
+            scene.gate.mode = mode.of_gate();
+            let case = case(args, mode);
+            let effects = match args.effects.as_slice() {
+                [] => mode.effects(),
+                chosen => chosen,
+            };
+            let cells = effects.iter();
+            let cells = cells.map(|effect| cell(&scene, case, *effect, decisions));
             (mode, cells.collect())
         })
         .collect();
@@ -113,9 +191,33 @@ fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
             .collect();
         print(&serde_json::to_string_pretty(&by_name).unwrap_or_default());
     } else {
-        print(&overview(&scene, decisions, &cells));
+        print(&overview(args, &scene, decisions, &cells));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Problems that a mode looks at alike.
+fn problems(args: &SimulateArgs, mode: Mode) -> usize {
+    match (args.problems, mode) {
+        (Some(problems), _) => problems as usize,
+        (None, Mode::Retention) => SUITE,
+        (None, _) => 2 * args.tasks,
+    }
+}
+
+fn case(args: &SimulateArgs, mode: Mode) -> Case {
+    let (level, problems) = (args.level, problems(args, mode));
+    let loss = |margin| Case::Loss {
+        problems,
+        passes: args.passes,
+        tolerance: Tolerance::shared(margin, args.comparisons as usize),
+    };
+    match mode {
+        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level },
+        Mode::Removal => Case::Removal { problems, level },
+        Mode::Retention => loss(args.margin / 100.0),
+        Mode::Reference => loss(0.0),
+    }
 }
 
 /// The settings, checked.
@@ -132,16 +234,21 @@ fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         tasks: args.tasks,
         max_samples: args.max_samples,
         false_discovery_rate: args.level,
+        retest_margin_points: args.margin,
         ..GateConfig::default()
     };
     gate.check().map_err(|(field, reason)| match field {
         "gate.tasks" => fail("--tasks", reason),
         "gate.max_samples" => fail("--max-samples", reason),
+        "gate.retest_margin_points" => fail("--margin", reason),
         _ => fail("--level", reason),
     })?;
     let is_effect = |effect: &f64| (-1.0..=1.0).contains(effect);
     if !args.effects.iter().all(is_effect) || !is_effect(&args.effect) {
         return Err(fail("--effects", "an effect lies between -1 and 1"));
+    }
+    if !(0.0..=1.0).contains(&args.alike) {
+        return Err(fail("--alike", "a share lies between 0 and 1"));
     }
     let rates = match (args.rate, args.spread.as_slice()) {
         (Some(rate), _) if (0.0..=1.0).contains(&rate) => Rates::Same(rate),
@@ -159,11 +266,17 @@ fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     Ok(Scene {
         gate,
         rates,
+        alike: args.alike,
         seed: args.seed,
     })
 }
 
-fn overview(scene: &Scene, decisions: u32, cells: &[(GateMode, Vec<Cell>)]) -> String {
+fn overview(
+    args: &SimulateArgs,
+    scene: &Scene,
+    decisions: u32,
+    cells: &[(Mode, Vec<Cell>)],
+) -> String {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let mut rows = Vec::new();
     for (mode, cells) in cells {
@@ -190,14 +303,39 @@ fn overview(scene: &Scene, decisions: u32, cells: &[(GateMode, Vec<Cell>)]) -> S
         Rates::Same(rate) => format!("success rate {rate}"),
         Rates::Beta(a, b) => format!("success rates from Beta({a}, {b})"),
     };
-    format!(
-        "{}\n\n{decisions} decisions a row; {} problems a side, {rates}; mode sequential: at most {} \
-         samples, level {}",
-        table::rows(&header, rows),
-        scene.gate.tasks,
-        scene.gate.max_samples,
-        scene.gate.false_discovery_rate
-    )
+    let luck = match scene.alike {
+        alike if alike > 0.0 => format!(", the same luck for both arms in {}", percent(alike)),
+        _ => String::new(),
+    };
+    let mut text = format!(
+        "{}\n\n{decisions} decisions a row; {rates}{luck}",
+        table::rows(&header, rows)
+    );
+    let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
+    let (margin, passes) = (args.margin, args.passes);
+    for (mode, _) in cells {
+        let problems = problems(args, *mode);
+        let settings = match mode {
+            Mode::Paper | Mode::Confirmed => format!("{} problems a side", args.tasks),
+            Mode::Sequential => format!(
+                "{} problems a side, at most {samples} samples, level {level}",
+                args.tasks
+            ),
+            Mode::Removal => format!(
+                "{problems} problems, at most {samples} samples, a margin of {margin} points, level {level}"
+            ),
+            Mode::Retention => format!(
+                "{problems} problems, at most {passes} passes; accepted where no more than {margin} points seem lost, \
+                 rejected where more are shown to be"
+            ),
+            Mode::Reference => format!(
+                "{problems} problems, at most {passes} passes; accepted where nothing seems lost, rejected where a loss \
+                 is shown"
+            ),
+        };
+        text.push_str(&format!("\n{}: {settings}", mode.name()));
+    }
+    text
 }
 
 fn describe_run(result: &RunCell) -> String {

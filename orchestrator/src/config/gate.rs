@@ -4,9 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What has to be measured before a patch or new weights are accepted.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateMode {
     /// δ_in > 0 and δ_out ≥ 0 on fresh paired rollouts, once.
@@ -19,9 +17,6 @@ pub enum GateMode {
 }
 
 impl GateMode {
-    /// All modes, weakest first.
-    pub const ALL: [Self; 3] = [Self::Paper, Self::Confirmed, Self::Sequential];
-
     /// As written in the configuration and in trailers.
     pub fn name(self) -> &'static str {
         match self {

@@ -132,55 +132,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-
-    use super::super::evidence::Pair;
     use super::*;
-
-    /// Share of comparisons in which a loss is shown, and mean passes, where problems are solved at
-    /// `rate` before and at `rate − drop` after.
-    fn shown(rate: f64, drop: f64, tasks: usize, tolerance: Tolerance) -> (f64, f64) {
-        let mut random = ChaCha8Rng::seed_from_u64(11);
-        let (runs, most) = (1_500, 4);
-        let (mut shown, mut passes) = (0, 0);
-        for _ in 0..runs {
-            let mut watch = Watch::new(tolerance);
-            for _ in 0..most {
-                passes += 1;
-                let pass = Counts::of((0..tasks).map(|_| Pair {
-                    incumbent: random.random::<f64>() < rate,
-                    candidate: random.random::<f64>() < rate - drop,
-                }));
-                if !watch.record(pass) {
-                    break;
-                }
-            }
-            shown += i32::from(watch.finish().is_shown);
-        }
-        let runs = f64::from(runs);
-        (f64::from(shown) / runs, f64::from(passes) / runs)
-    }
-
-    #[test]
-    fn what_is_tolerated_is_hardly_ever_called_a_loss_and_a_collapse_always_is() {
-        let five = Tolerance::shared(0.05, 1);
-        for rate in [0.3, 0.6, 0.9] {
-            for drop in [-0.1, 0.0, 0.05] {
-                let (share, passes) = shown(rate, drop, 100, five);
-                assert!(share <= 0.05, "{rate} −{drop}: {share}");
-                assert!(passes < 3.0, "{rate} −{drop}: {passes}");
-            }
-        }
-        let (share, _) = shown(0.6, 0.2, 100, five);
-        assert!(share > 0.7, "{share}");
-        // From 94% to 32%, as it has happened: the first pass over few problems is enough.
-        let (share, passes) = shown(0.94, 0.62, 30, five);
-        assert!(share > 0.99 && passes < 1.2, "{share} {passes}");
-        let none = Tolerance::shared(0.0, 1);
-        assert!(shown(0.5, 0.0, 80, none).0 <= 0.05);
-        assert!(shown(0.5, 0.15, 80, none).0 > 0.6);
-    }
 
     #[test]
     fn several_suites_share_the_level() {

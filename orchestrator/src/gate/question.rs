@@ -139,14 +139,8 @@ fn judge_removal(seen: Counts, left: u32, margin: f64, test: &Test) -> Judgement
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
 
-    use super::super::contest::Contest;
-    use super::super::decide::Verdict;
-    use super::super::evidence::Pair;
     use super::super::martingale::{Discoveries, e_value};
-    use super::super::plan::{Draw, Stage};
     use super::*;
 
     const MARGIN: f64 = 0.05;
@@ -158,70 +152,6 @@ mod tests {
             pairs: gained + lost + same,
             ..Counts::default()
         }
-    }
-
-    /// Looks at `problems` problems each.
-    fn plan(looks: usize, problems: usize) -> Vec<Stage> {
-        let look = |sample| Stage {
-            failed: Vec::new(),
-            solved: (0..problems)
-                .map(|problem| Draw { problem, sample })
-                .collect(),
-        };
-        (0..looks).map(look).collect()
-    }
-
-    /// Shares of removals that are accepted and rejected, and mean pairs, where `lost` of the problems are
-    /// lost on average and the arms differ in `differ` of the pairs.
-    fn outcomes(lost: f64, differ: f64, test: Test, looks: usize) -> (f64, f64, f64) {
-        let mut random = ChaCha8Rng::seed_from_u64(17);
-        let runs = 600;
-        let (mut accepted, mut rejected, mut pairs) = (0, 0, 0);
-        for _ in 0..runs {
-            let plan = plan(looks, 60);
-            let mut contest = Contest::new(Question::Harmless(MARGIN), &plan, vec![test]);
-            while let Some(turn) = contest.turn() {
-                let look = Counts::of((0..60).map(|_| {
-                    let luck = random.random::<f64>();
-                    let is_lost = luck < (differ + lost) / 2.0;
-                    Pair {
-                        incumbent: is_lost,
-                        candidate: !is_lost && luck < differ,
-                    }
-                }));
-                contest.record(&turn, &[StageResult::of(Counts::default(), look)]);
-            }
-            let decision = contest.finish().remove(0);
-            pairs += decision.rollouts;
-            accepted += i32::from(decision.verdict == Verdict::Accepted);
-            rejected += i32::from(matches!(decision.verdict, Verdict::Rejected { .. }));
-        }
-        let share = |count: i32| f64::from(count) / f64::from(runs);
-        (
-            share(accepted),
-            share(rejected),
-            f64::from(pairs) / f64::from(runs),
-        )
-    }
-
-    #[test]
-    fn what_is_missed_stays_and_what_nobody_misses_goes() {
-        let alone = Test::alone(0.05);
-        // Exactly the margin, which is the hardest case, and more.
-        for (lost, differ) in [(0.05, 0.05), (0.05, 0.2), (0.1, 0.2), (0.2, 0.3)] {
-            let (accepted, _, _) = outcomes(lost, differ, alone, 16);
-            assert!(accepted <= 0.05, "{lost} of {differ}: {accepted}");
-        }
-        let (_, rejected, pairs) = outcomes(0.2, 0.3, alone, 16);
-        assert!(rejected > 0.99 && pairs < 130.0, "{rejected} {pairs}");
-        // Idle in every rollout, in most, and in a good deal of them.
-        for (differ, least) in [(0.0, 1.0), (0.05, 0.7), (0.15, 0.6)] {
-            let (accepted, _, _) = outcomes(0.0, differ, alone, 16);
-            assert!(accepted >= least, "{differ}: {accepted}");
-        }
-        // A patch that does harm is let go of sooner.
-        let (accepted, _, pairs) = outcomes(-0.1, 0.2, alone, 16);
-        assert!(accepted > 0.95 && pairs < 200.0, "{accepted} {pairs}");
     }
 
     #[test]

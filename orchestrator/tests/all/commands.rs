@@ -185,10 +185,19 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
         json
     };
     let all = simulate(&[]);
-    for mode in ["paper", "confirmed", "sequential"] {
+    let patches = &[-0.05, 0.0, 0.05, 0.1, 0.2, 0.4][..];
+    let losses = &[-0.3, -0.2, -0.15, -0.1, -0.05, 0.0][..];
+    for (mode, expected) in [
+        ("paper", patches),
+        ("confirmed", patches),
+        ("sequential", patches),
+        ("removal", &[-0.2, -0.1, -0.05, 0.0, 0.05][..]),
+        ("retention", losses),
+        ("reference", losses),
+    ] {
         let cells = all[mode].as_array().expect("a list");
         let effects: Vec<f64> = cells.iter().filter_map(|c| c["effect"].as_f64()).collect();
-        assert_eq!(effects, [-0.05, 0.0, 0.05, 0.1, 0.2, 0.4], "{mode}");
+        assert_eq!(effects, expected, "{mode}");
         for cell in cells {
             let share = |name: &str| cell[name].as_f64().expect("a number");
             let sum = share("accepted") + share("rejected") + share("inconclusive");
@@ -203,6 +212,27 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
     let other = simulate(&["--mode", "sequential", "--seed", "1"]);
     assert_ne!(other["sequential"], all["sequential"]);
     assert!(other.get("paper").is_none());
+
+    // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
+    let idle = |alike: &str| {
+        let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
+        let cells = simulate(&idle)["removal"].clone();
+        cells[0]["rollouts"].as_f64().expect("a number")
+    };
+    assert!(idle("1") < 0.5 * idle("0"));
+    // A larger suite shows a loss to be one more often.
+    let shown = |problems: &str| {
+        let loss = [
+            "--mode",
+            "retention",
+            "--effects=-0.2",
+            "--problems",
+            problems,
+        ];
+        let cells = simulate(&loss)["retention"].clone();
+        cells[0]["rejected"].as_f64().expect("a share")
+    };
+    assert!(shown("200") > shown("20"));
 
     let run = simulate(&["--proposals", "30", "--real", "5", "--decisions", "4"]);
     assert_eq!((&run["proposals"], &run["real"]), (&30.into(), &5.into()));
@@ -223,6 +253,8 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         ["--tasks", "1"],
         ["--effects", "0,20"],
         ["--level", "0"],
+        ["--alike", "2"],
+        ["--margin", "0"],
     ]
     .iter()
     .map(|setting| place.run(&["gate", "simulate", setting[0], setting[1]]))
