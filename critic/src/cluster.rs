@@ -135,7 +135,9 @@ mod tests {
     #[test]
     fn one_failure_is_no_cluster() {
         let trajectories = [prose(1)];
-        let records = RulesCritic.diagnose(&start(), &trajectories).records;
+        let records = RulesCritic::default()
+            .diagnose(&start(), &trajectories)
+            .records;
         assert!(!records.is_empty());
         // The same records twice are still one trajectory.
         let twice: Vec<Record> = records.iter().chain(&records).cloned().collect();
@@ -151,7 +153,9 @@ mod tests {
                 .result("", Some(Event::EmptyOutput))
         };
         trajectories.extend([silent(5), silent(6)]);
-        let mut records = RulesCritic.diagnose(&start(), &trajectories).records;
+        let mut records = RulesCritic::default()
+            .diagnose(&start(), &trajectories)
+            .records;
         let clusters = cluster(&records, &trajectories);
         assert!(clusters.is_sorted_by(|a, b| a.weight >= b.weight));
         assert_eq!(

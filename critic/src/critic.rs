@@ -1,12 +1,12 @@
 //! The critic: failed trajectories in, records and proposals out.
 
-use harness::{Harness, PatchOp};
+use harness::{Dimension, Harness, Patch, PatchOp};
 use rollout::Trajectory;
 
 use crate::cluster::Cluster;
 use crate::mining::mine;
 use crate::propose::{Proposal, TriedPatch, propose};
-use crate::record::{Record, check_evidence};
+use crate::record::{HarnessDim, Record, check_evidence};
 use crate::rules::{Rule, is_failure, rules};
 
 /// Says why rollouts failed, and what might help.
@@ -38,7 +38,32 @@ pub struct Diagnosis {
 
 /// The critic that works without a language model: [`rules`] and their repairs, and [`mine`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RulesCritic;
+pub struct RulesCritic {
+    /// Whether the policy decodes under grammars ([`rollout::Policy::follows_grammars`]). Another can't be
+    /// run by a harness that asks for it, so nothing is said that would lead there.
+    pub follows_grammars: bool,
+}
+
+impl RulesCritic {
+    /// Whether the policy can be run by what a patch makes of `harness`.
+    fn can_run(&self, harness: &Harness, patch: &Patch) -> bool {
+        let is_constrained = |after: Harness| after.middleware.protocol.constrained;
+        self.follows_grammars || !patch.apply(harness).is_ok_and(is_constrained)
+    }
+
+    /// Whether it can be run by what a record suggests.
+    fn can_follow(&self, harness: &Harness, record: &Record) -> bool {
+        record.harness_dim != HarnessDim::Mid
+            || self.can_run(
+                harness,
+                &Patch {
+                    dimension: Dimension::Mid,
+                    ops: record.diff_suggestion.clone(),
+                    summary: String::new(),
+                },
+            )
+    }
+}
 
 impl Critic for RulesCritic {
     fn diagnose(&self, harness: &Harness, trajectories: &[Trajectory]) -> Diagnosis {
@@ -49,6 +74,7 @@ impl Critic for RulesCritic {
             let before = diagnosis.records.len();
             let found = rules.iter_mut().filter_map(|(rule, first_repair)| {
                 rule.detect_with(harness, trajectory, first_repair)
+                    .filter(|record| self.can_follow(harness, record))
             });
             for record in found {
                 match check_evidence(&record, trajectory) {
@@ -80,6 +106,50 @@ impl Critic for RulesCritic {
         clusters: &[Cluster],
         history: &[TriedPatch],
     ) -> Vec<Proposal> {
-        propose(harness, clusters, history)
+        let mut proposals = propose(harness, clusters, history);
+        proposals.retain(|proposal| self.can_run(harness, &proposal.patch));
+        proposals
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
+mod tests {
+    use rollout::Event;
+
+    use super::*;
+    use crate::cluster::cluster;
+    use crate::testing::{Build, failed, start};
+
+    #[test]
+    fn a_grammar_is_asked_for_only_where_the_policy_follows_it() {
+        let broken = |seed| {
+            let reason = "expected value".to_owned();
+            let text = "{\"name\": \"python\", \"arguments\": print(12)}";
+            failed(seed).reply(text, Some(Event::UnparsableCall { reason }))
+        };
+        let trajectories: Vec<Trajectory> = (1..=3).map(broken).collect();
+        let diagnosed = |follows_grammars| {
+            RulesCritic { follows_grammars }
+                .diagnose(&start(), &trajectories)
+                .records
+        };
+        let is_named = |records: &[Record]| {
+            let mut records = records.iter();
+            records.any(|record| record.rule == "call_without_grammar")
+        };
+        assert!(is_named(&diagnosed(true)) && !is_named(&diagnosed(false)));
+        // Whoever else suggests it.
+        let clusters = cluster(&diagnosed(true), &trajectories);
+        let place = |follows_grammars| {
+            let critic = RulesCritic { follows_grammars };
+            let proposals = critic.propose(&start(), &clusters, &[]);
+            proposals.iter().position(|proposal| {
+                let after = proposal.patch.apply(&start()).unwrap();
+                after.middleware.protocol.constrained
+            })
+        };
+        assert!(place(true).is_some_and(|place| place < 4));
+        assert_eq!(place(false), None);
     }
 }

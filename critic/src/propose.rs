@@ -258,7 +258,9 @@ mod tests {
         let trajectories: Vec<Trajectory> = (1..=8)
             .map(|seed| failed(seed).reply(text, Some(Event::NoToolCall)))
             .collect();
-        let records = RulesCritic.diagnose(&start(), &trajectories).records;
+        let records = RulesCritic::default()
+            .diagnose(&start(), &trajectories)
+            .records;
         cluster(&records, &trajectories)
     }
 

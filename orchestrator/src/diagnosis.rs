@@ -69,7 +69,9 @@ impl Workshop {
             .zip(rolled)
             .filter_map(|(trial, rolled)| rolled.map(|trajectory| (trial, trajectory)))
             .unzip();
-        let critic = RulesCritic;
+        let critic = RulesCritic {
+            follows_grammars: policy.follows_grammars(),
+        };
         let mut diagnosis = critic.diagnose(&head.harness, &trajectories);
         let mut clusters = cluster(&diagnosis.records, &trajectories);
         let critique = self

@@ -5,12 +5,10 @@
 //!
 //! - [`config`], [`splits`], [`builtin`]: what is to be done, on which problems.
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
-//!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once.
-//! - [`training_rows`] says what teaches, and what is validated on; `fine_tune` trains on it, and
-//!   `trained_weights` keeps what comes out.
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once;
 //!   [`history`] is what was tried so far.
-//! - [`training_rows`] says what teaches, and what is validated on.
+//! - [`training_rows`] says what teaches, and what is validated on; `fine_tune` trains on it, and
+//!   `trained_weights` keeps what comes out.
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.

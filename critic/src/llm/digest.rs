@@ -339,7 +339,9 @@ mod tests {
     use crate::testing::{Build, failed, start};
 
     fn shown(trajectories: &[Trajectory]) -> String {
-        let records = RulesCritic.diagnose(&start(), trajectories).records;
+        let records = RulesCritic::default()
+            .diagnose(&start(), trajectories)
+            .records;
         let clusters = cluster(&records, trajectories);
         digest(
             &start(),

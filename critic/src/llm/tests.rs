@@ -83,7 +83,9 @@ fn run(
     trajectories: &[Trajectory],
     options: LlmOptions,
 ) -> Critique {
-    let records = RulesCritic.diagnose(harness, trajectories).records;
+    let records = RulesCritic::default()
+        .diagnose(harness, trajectories)
+        .records;
     let clusters = cluster(&records, trajectories);
     let critic = LlmCritic {
         chat: script,

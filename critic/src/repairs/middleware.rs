@@ -13,6 +13,8 @@ const ENOUGH_TOKENS_PER_TURN: u32 = 128;
 const MOST_CONTEXT: u32 = 32_768;
 /// Room for a system prompt, a few examples and some turns.
 const ENOUGH_CONTEXT: u32 = 2048;
+/// Whether calls are decoded under a grammar.
+const CONSTRAINED_FIELD: &str = "middleware.protocol.constrained";
 /// Characters of a tool's output that a repair leaves.
 const OUTPUT_CHARS: usize = 1000;
 /// Samples of a vote: few enough for the budget of a problem, and an odd number.
@@ -137,6 +139,19 @@ pub(crate) const REPAIR_JSON_GREEDY: Repair = Repair {
     name: "repair_json_greedy",
     summary: "repair almost valid JSON in calls and decode greedily",
     ops: |harness| both(repair_json(harness), greedy(harness)),
+};
+
+/// Only for a policy that decodes under grammars: another can't be run with it.
+pub(crate) const CONSTRAINED: Repair = Repair {
+    name: "constrained",
+    summary: "decode calls under a grammar, so that one once begun is well-formed",
+    ops: |harness| {
+        let protocol = &harness.middleware.protocol;
+        let has_grammar = matches!(protocol.call_format, CallFormat::Json | CallFormat::Xml);
+        // The field is left out of the document where it is false.
+        (has_grammar && !protocol.constrained)
+            .then(|| vec![PatchOp::add(path(CONSTRAINED_FIELD), value(true))])
+    },
 };
 
 pub(crate) const EXTRACT_FENCED_CODE: Repair = Repair {
@@ -365,8 +380,14 @@ pub(crate) const STOP_AT_INVENTED_RESULT: Repair = Repair {
 };
 
 fn fenced(harness: &Harness) -> Option<Vec<PatchOp>> {
-    let old = harness.middleware.protocol.call_format;
-    set("middleware.protocol.call_format", &old, CallFormat::Fenced)
+    let protocol = &harness.middleware.protocol;
+    let old = protocol.call_format;
+    let mut ops = set("middleware.protocol.call_format", &old, CallFormat::Fenced)?;
+    if protocol.constrained {
+        // There is no grammar for a fence.
+        ops.push(PatchOp::remove(path(CONSTRAINED_FIELD)));
+    }
+    Some(ops)
 }
 
 fn repair_json(harness: &Harness) -> Option<Vec<PatchOp>> {

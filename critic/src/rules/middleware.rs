@@ -34,7 +34,13 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let is_met = view.ignores_tool() && !is_fenced(view);
             let is_format = view.shuns_tool() || view.tries_call();
-            let severity = if is_format { High } else { Medium };
+            // A call that the loop couldn't read is another matter.
+            let is_unread = view.has_event(|event| matches!(event, Event::UnparsableCall { .. }));
+            let severity = if is_format && !is_unread {
+                High
+            } else {
+                Medium
+            };
             is_met
                 .then(|| view.first_reply()?.first_line(severity))
                 .flatten()
@@ -55,6 +61,34 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             view.event(|event| matches!(event, Event::UnparsableCall { .. }))?
                 .first_line(High)
+        },
+    },
+    Rule {
+        name: "call_without_grammar",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply began a call as the format has it, and what it then wrote can't be read, names \
+                  no tool of the harness or doesn't fit the tool's parameters. Decoded under a grammar \
+                  it could not have. For policies that can be held to one.",
+        repairs: &[repair::CONSTRAINED],
+        look: |view| {
+            let protocol = &view.harness.middleware.protocol;
+            // The token limit cuts a call all the same.
+            let is_free = !protocol.constrained && !view.is_cut();
+            let broken = view.event(|event| {
+                matches!(
+                    event,
+                    Event::UnparsableCall { .. }
+                        | Event::UnknownTool { .. }
+                        | Event::BadArguments { .. }
+                )
+            })?;
+            let replies = view.replies();
+            let reply = replies.take_while(|at| at.index <= broken.index).last()?;
+            let is_unread = view.has_event(|event| matches!(event, Event::UnparsableCall { .. }));
+            let severity = if is_unread { High } else { Medium };
+            (is_free && opens_call(protocol.call_format, reply.text()))
+                .then(|| reply.first_line(severity))
+                .flatten()
         },
     },
     Rule {
@@ -383,6 +417,18 @@ pub(super) const RULES: &[Rule] = &[
 
 fn is_fenced(view: &View<'_>) -> bool {
     view.harness.middleware.protocol.call_format == CallFormat::Fenced
+}
+
+/// Whether a text has what the grammar of this format takes for the opening of a call.
+fn opens_call(format: CallFormat, text: &str) -> bool {
+    match format {
+        CallFormat::Xml => text.contains("<tool_call>"),
+        CallFormat::Json => text.match_indices('{').any(|(at, _)| {
+            let name = text[at + 1..].trim_start().strip_prefix("\"name\"");
+            name.is_some_and(|rest| rest.trim_start().starts_with(':'))
+        }),
+        CallFormat::Fenced | CallFormat::Native => false,
+    }
 }
 
 fn has_open_call(text: &str) -> bool {

@@ -505,6 +505,40 @@ fn middleware_and_calls() {
 }
 
 #[test]
+fn calls_that_a_grammar_would_hold() {
+    let unread = |text: &str| {
+        let reason = "expected value".to_owned();
+        failed(1).reply(text, Some(Event::UnparsableCall { reason }))
+    };
+    let begun = "I calculate.\n{ \"name\": \"python\", \"arguments\": print(12)}";
+    let record = fires("call_without_grammar", &start(), &unread(begun));
+    assert_eq!(record.severity, Severity::High);
+    let field = record.diff_suggestion[0].path.to_string();
+    assert_eq!(field, "middleware.protocol.constrained");
+    let name = "calc".to_owned();
+    let unknown = failed(1).reply("{\"name\": \"calc\"}", Some(Event::UnknownTool { name }));
+    let record = fires("call_without_grammar", &start(), &unknown);
+    assert_eq!(record.severity, Severity::Medium);
+    // What opens no call is free, and the token limit cuts what is held too.
+    let other = unread("{\"tool\": \"python\", \"code\": \"print(12)\"");
+    is_quiet("call_without_grammar", &start(), &other);
+    let cut = unread(begun).reply("", Some(Event::LengthLimit));
+    is_quiet("call_without_grammar", &start(), &cut);
+    let held = r#"[{"op":"add","path":"middleware.protocol.constrained","value":true}]"#;
+    let held = patched(&start(), "Mid", held);
+    is_quiet("call_without_grammar", &held, &unread(begun));
+    let fenced = patched(&start(), "Mid", FENCED);
+    is_quiet("call_without_grammar", &fenced, &unread(begun));
+    // A fence has no grammar, so the way to it gives up the one that is there.
+    let mut repairs = super::rule("call_unparsable").unwrap().repairs.iter();
+    let repair = repairs.find(|repair| repair.name == "fenced").unwrap();
+    let patch = repair.patch(&held, harness::Dimension::Mid).unwrap();
+    let protocol = patch.apply(&held).unwrap().middleware.protocol;
+    assert_eq!(protocol.call_format, harness::CallFormat::Fenced);
+    assert!(!protocol.constrained);
+}
+
+#[test]
 fn middleware_and_results() {
     fires("prints_nothing", &start(), &silent());
     let record = fires("error_without_hint", &start(), &error(Exit::Code(1)));

@@ -161,7 +161,9 @@ async fn critique(base_url: &str) -> Critique {
 
 async fn critique_by(chat: &ServedChat) -> Critique {
     let trajectories = failures().await;
-    let records = RulesCritic.diagnose(&noted(), &trajectories).records;
+    let records = RulesCritic::default()
+        .diagnose(&noted(), &trajectories)
+        .records;
     let clusters = cluster(&records, &trajectories);
     let critic = LlmCritic {
         chat,

@@ -13,6 +13,7 @@ mod export;
 mod faults;
 mod full_training;
 mod golds;
+mod grammar;
 mod planted_faults;
 mod rechecking;
 mod reference;

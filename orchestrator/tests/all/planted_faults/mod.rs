@@ -302,7 +302,10 @@ impl<'a> Level<'a> {
             .await
             .expect("rollouts");
         let rolled: Vec<Trajectory> = rolled.into_iter().flatten().collect();
-        let diagnosis = RulesCritic.diagnose(&head.harness, &rolled);
+        let critic = RulesCritic {
+            follows_grammars: self.policy.follows_grammars(),
+        };
+        let diagnosis = critic.diagnose(&head.harness, &rolled);
         let clusters = cluster(&diagnosis.records, &rolled);
         if std::env::var_os("COHARNESS_TEST_FAULT").is_some() {
             for cluster in &clusters {

@@ -21,6 +21,8 @@
 //! - Asked for a plan it writes one; asked for nothing but an answer it gives one.
 //! - It believes notes.
 //! - What it makes of single sentences is in `reading.rs`.
+//! - Held to a grammar, it can't but write calls that are whole, of a tool that there is, with arguments of
+//!   the right types.
 //! - Four characters are a token. Above temperature 1 it talks nonsense now and then.
 
 use rollout::{
@@ -56,6 +58,10 @@ impl Policy for Reader {
         &self.id
     }
 
+    fn follows_grammars(&self) -> bool {
+        true
+    }
+
     fn complete(
         &self,
         request: CompletionRequest,
@@ -74,7 +80,7 @@ impl Policy for Reader {
             let mut text = if is_noise(&request) {
                 "Perhaps, and then again perhaps not, as numbers have it.".to_owned()
             } else {
-                reply(&request.messages)
+                reply(&request.messages, request.grammar.is_some())
             };
             let mut finish = Finish::Stop;
             let stops = request
@@ -116,7 +122,7 @@ fn is_noise(request: &CompletionRequest) -> bool {
     (request.seed >> 40) as f64 / f64::from(1 << 24) < share
 }
 
-fn reply(messages: &[Message]) -> String {
+fn reply(messages: &[Message], is_held: bool) -> String {
     let system = match messages.first() {
         Some(message) if message.role == Role::System => message.content.as_str(),
         _ => "",
@@ -142,6 +148,7 @@ fn reply(messages: &[Message]) -> String {
         task: &messages[at].content,
         later: &messages[at + 1..],
         problem,
+        is_held,
     };
     mind.reply()
 }
@@ -241,6 +248,8 @@ struct Mind<'a> {
     task: &'a str,
     later: &'a [Message],
     problem: Problem,
+    /// Whether it is held to a grammar.
+    is_held: bool,
 }
 
 impl Mind<'_> {
@@ -559,7 +568,7 @@ impl Mind<'_> {
         }
         let call = json!({"name": self.tool_name(), "arguments": self.arguments(program)});
         let mut call = call.to_string();
-        if shown.is_none() {
+        if shown.is_none() && !self.is_held {
             call.pop();
         }
         if is_tag {
@@ -571,6 +580,10 @@ impl Mind<'_> {
 
     /// The name that the last text about it gives the tool.
     fn tool_name(&self) -> String {
+        let known = || Some(self.schema()?.get("name")?.as_str()?.to_owned());
+        if self.is_held {
+            return known().unwrap_or_default();
+        }
         let told = self.sentences().filter_map(|sentence| {
             let before = ["is called ", "called it ", "Call "];
             let (_, rest) = before.iter().find_map(|words| sentence.split_once(words))?;
@@ -578,7 +591,7 @@ impl Mind<'_> {
             (!matches!(name, "it" | "the" | "" | "one")).then(|| name.to_owned())
         });
         told.last()
-            .or_else(|| Some(self.schema()?.get("name")?.as_str()?.to_owned()))
+            .or_else(known)
             .unwrap_or_else(|| "python".to_owned())
     }
 
@@ -618,20 +631,26 @@ impl Mind<'_> {
         let mut arguments = Map::new();
         for name in names {
             let (kind, description) = (property(name, "type"), property(name, "description"));
-            let value = if Some(name) == of_program {
-                Value::from(program)
-            } else if let Some((_, example)) = description.split_once("such as ") {
+            let of_type = match kind.as_str() {
+                "integer" | "number" => json!(1),
+                "boolean" => json!(true),
+                _ => json!("the total"),
+            };
+            let example = description.split_once("such as ").map(|(_, example)| {
                 let example = example.trim_end_matches('.');
                 serde_json::from_str(example).unwrap_or_else(|_| Value::from(example))
+            });
+            let is_let = |value: &Value| {
+                let is_same = std::mem::discriminant(value) == std::mem::discriminant(&of_type);
+                is_same || !self.is_held
+            };
+            let value = if Some(name) == of_program {
+                Value::from(program)
             } else {
-                match kind.as_str() {
-                    "integer" | "number" => json!(1),
-                    "boolean" => json!(true),
-                    _ => json!("the total"),
-                }
+                example.filter(is_let).unwrap_or(of_type)
             };
             let name = other_name
-                .filter(|_| Some(name) == of_program)
+                .filter(|_| Some(name) == of_program && !self.is_held)
                 .unwrap_or(name);
             arguments.insert(name.to_owned(), value);
         }

@@ -349,6 +349,13 @@ fn middleware() -> Vec<Fault> {
             |h| h.middleware.hooks.post_model_call.clear(),
         ),
         fault(
+            "calls not held to a grammar",
+            &[Plain],
+            "call that can't be read",
+            with_grammar,
+            |h| h.middleware.protocol.constrained = false,
+        ),
+        fault(
             "turn limit 1",
             &[Plain],
             "result, then the turn limit",
@@ -616,6 +623,14 @@ fn by_tags() -> Harness {
     harness.middleware.protocol.call_format = CallFormat::Xml;
     let hooks = &mut harness.middleware.hooks;
     hooks.post_model_call.push(Hook::RepairJson {});
+    harness
+}
+
+/// Calls between tags, held to a grammar.
+fn with_grammar() -> Harness {
+    let mut harness = by_tags();
+    harness.middleware.hooks.post_model_call.clear();
+    harness.middleware.protocol.constrained = true;
     harness
 }
 
