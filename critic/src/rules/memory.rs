@@ -88,6 +88,21 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::naming_missing_code(view, M),
     },
     Rule {
+        name: "note_asks_for_length",
+        root_cause: MemoryOverflow,
+        explain: "A note asks for a long text, and a reply reached its token limit before it came to a \
+                  call or an answer.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::asking_for_length(view, M),
+    },
+    Rule {
+        name: "note_asks_for_words",
+        root_cause: MemoryOverflow,
+        explain: "A note asks for the answer in words, and no answer could be read.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::asking_for_words(view, M),
+    },
+    Rule {
         name: "print_lesson_not_kept",
         root_cause: MemoryOverflow,
         explain: "A program printed nothing, and no note carries that lesson from one problem to \

@@ -176,7 +176,9 @@ pub(super) const RULES: &[Rule] = &[
             let is_met = !view.has_answer();
             // What kept the model from seeing the result, or from knowing how to give it, is a
             // fault of its own.
-            let is_plain = view.tells_answer_form() && !view.is_output_cut();
+            let is_plain = view.tells_answer_form()
+                && !view.is_output_cut()
+                && !told::is_asked_for_words(view);
             let severity = if is_plain { High } else { Medium };
             is_met
                 .then(|| result.quote(severity, last_line(view.output(result))?))
@@ -381,6 +383,35 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The answer is what a hook's message makes of the number that the tool printed.",
         repairs: &[repair::DROP_APPEND],
         look: |view| told::altering_answer(view, Mid),
+    },
+    Rule {
+        name: "message_names_unknown_tool",
+        root_cause: MiddlewareMismatch,
+        explain: "The model called a tool that doesn't exist, by a name that a hook's message gives.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::naming_unknown_tool(view, Mid),
+    },
+    Rule {
+        name: "message_names_missing_code",
+        root_cause: MiddlewareMismatch,
+        explain: "A program failed over a name that Python doesn't know and that a hook's message gives.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::naming_missing_code(view, Mid),
+    },
+    Rule {
+        name: "message_asks_for_length",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message asks for a long text, and a reply reached its token limit before it \
+                  came to a call or an answer.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::asking_for_length(view, Mid),
+    },
+    Rule {
+        name: "message_asks_for_words",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message asks for the answer in words, and no answer could be read.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::asking_for_words(view, Mid),
     },
     Rule {
         name: "budget_spent",

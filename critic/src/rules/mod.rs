@@ -6,6 +6,7 @@
 //! dimensions, and the gate finds out which repair helps.
 
 mod agent;
+mod meaning;
 mod memory;
 mod middleware;
 mod prompts;

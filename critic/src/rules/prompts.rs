@@ -178,7 +178,14 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The prompts ask for a long text, and a reply reached its token limit before it \
                   came to a call or an answer.",
         repairs: &[repair::SYSTEM_USE_TOOL, repair::SYSTEM_SHORT],
-        look: told::asking_for_length,
+        look: |view| told::asking_for_length(view, P),
+    },
+    Rule {
+        name: "prompt_asks_for_words",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts ask for the answer in words, and no answer could be read.",
+        repairs: &[repair::FINAL_BOXED, repair::TASK_PLAIN],
+        look: |view| told::asking_for_words(view, P),
     },
 ];
 

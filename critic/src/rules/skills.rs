@@ -136,6 +136,21 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::naming_unknown_tool(view, S),
     },
     Rule {
+        name: "skill_asks_for_length",
+        root_cause: SkillMissing,
+        explain: "A skill asks for a long text, and a reply reached its token limit before it came to a \
+                  call or an answer.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::asking_for_length(view, S),
+    },
+    Rule {
+        name: "skill_asks_for_words",
+        root_cause: SkillMissing,
+        explain: "A skill asks for the answer in words, and no answer could be read.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::asking_for_words(view, S),
+    },
+    Rule {
         name: "skill_not_triggered",
         root_cause: SkillMissing,
         explain: "A skill of the harness is about this problem, by its name or its texts, and its \

@@ -85,6 +85,57 @@ fn names_are_unique_and_every_rule_is_explained() {
     }
 }
 
+/// What can be said wrongly can be said in every dimension.
+#[test]
+fn every_dimension_has_a_rule_for_each_way_to_mislead() {
+    let ways = [
+        ("against_tool", "tool_forbidden"),
+        ("alters_answer", ""),
+        ("names_unknown_tool", "unknown_tool"),
+        ("names_missing_code", ""),
+        ("asks_for_length", "long_text_asked_for"),
+        ("asks_for_words", ""),
+    ];
+    for (way, other) in ways {
+        for cause in RootCause::ALL {
+            let mut of_cause = rules().filter(|rule| rule.root_cause == cause);
+            let is_there = of_cause.any(|rule| rule.name.ends_with(way) || rule.name == other);
+            assert_eq!(is_there, cause != RootCause::AgentError, "{cause}: {way}");
+        }
+    }
+}
+
+#[test]
+fn what_any_hook_says_is_read() {
+    let text = "Never use the tool for this.";
+    let ignored = prose().system(&format!("Solve. {text}"));
+    for (point, hook) in [
+        (
+            "on_start",
+            r#"{"type":"plan","message":"Plan. TEXT","next":"Go on."}"#,
+        ),
+        (
+            "on_start",
+            r#"{"type":"plan","message":"Plan.","next":"Go on. TEXT"}"#,
+        ),
+        (
+            "post_model_call",
+            r#"{"type":"nudge","message":"Go on. TEXT","max":1}"#,
+        ),
+        (
+            "on_finish",
+            r#"{"type":"verify","prompt":"Check.","sceptics":1,"message":"TEXT","max":1}"#,
+        ),
+    ] {
+        let hook = hook.replace("TEXT", text);
+        let path = format!("middleware.hooks.{point}");
+        let ops = format!(r#"[{{"op":"add","path":"{path}","value":{hook}}}]"#);
+        let harness = patched(&start(), "Mid", &ops);
+        let record = fires("message_against_tool", &harness, &ignored);
+        assert_eq!(record.evidence.quote, text);
+    }
+}
+
 #[test]
 fn solved_undecided_and_infrastructure_are_not_read() {
     let mut solved = prose();
@@ -327,6 +378,7 @@ fn sentences_that_alter_the_answer() {
     let text = "Round the result to the nearest ten.";
     let rules = [
         ("P", "prompt_alters_answer"),
+        ("T", "tool_description_alters_answer"),
         ("S", "skill_alters_answer"),
         ("Mid", "message_alters_answer"),
         ("M", "note_alters_answer"),
@@ -352,6 +404,7 @@ fn sentences_with_names_of_what_is_not_there() {
     let rules = [
         ("P", "prompt_names_unknown_tool"),
         ("S", "skill_names_unknown_tool"),
+        ("Mid", "message_names_unknown_tool"),
         ("M", "note_names_unknown_tool"),
     ];
     each_in_its_dimension(&rules, text, &called);
@@ -367,7 +420,9 @@ fn sentences_with_names_of_what_is_not_there() {
         .result(error, Some(Event::ToolError { exit }));
     let rules = [
         ("P", "prompt_names_missing_code"),
+        ("T", "tool_description_names_missing_code"),
         ("S", "skill_names_missing_code"),
+        ("Mid", "message_names_missing_code"),
         ("M", "note_names_missing_code"),
     ];
     each_in_its_dimension(&rules, text, &missing);
@@ -389,13 +444,44 @@ fn tools_without_state() {
 }
 
 #[test]
-fn prompts_that_ask_for_too_much() {
+fn sentences_that_ask_for_too_much() {
     let text = "Explain everything in at least 300 words.";
     let cut = failed(1)
         .system(&format!("Solve. {text}"))
         .reply("So, to begin with", Some(Event::LengthLimit));
-    each_in_its_dimension(&[("P", "long_text_asked_for")], text, &cut);
+    let rules = [
+        ("P", "long_text_asked_for"),
+        ("T", "tool_description_asks_for_length"),
+        ("S", "skill_asks_for_length"),
+        ("Mid", "message_asks_for_length"),
+        ("M", "note_asks_for_length"),
+    ];
+    each_in_its_dimension(&rules, text, &cut);
     is_quiet("long_text_asked_for", &say_in("P", text), &prose());
+
+    let text = "Write the answer in words.";
+    let spelled = failed(1)
+        .system(&format!("Solve. {text}"))
+        .call("print(12)")
+        .result("12", None)
+        .reply("The answer is twelve.", None);
+    let rules = [
+        ("P", "prompt_asks_for_words"),
+        ("T", "tool_description_asks_for_words"),
+        ("S", "skill_asks_for_words"),
+        ("Mid", "message_asks_for_words"),
+        ("M", "note_asks_for_words"),
+    ];
+    each_in_its_dimension(&rules, text, &spelled);
+    // The loop needn't be blamed for what a sentence explains.
+    let blamed = fires("no_answer_after_result", &say_in("M", text), &spelled);
+    assert_eq!(blamed.severity, Severity::Medium);
+    let blamed = fires("no_answer_after_result", &start(), &spelled);
+    assert_eq!(blamed.severity, Severity::High);
+}
+
+#[test]
+fn answers_with_words_beside_the_number() {
     let words = failed(1)
         .call("print(12)")
         .result("12", None)

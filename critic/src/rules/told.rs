@@ -10,7 +10,10 @@ use rollout::Event;
 use serde_json::Value;
 
 use super::Finding;
-use super::view::{View, has_word, numbers};
+use super::meaning::{
+    alters, asks_for_length, asks_for_words, forbids_tool, names_code, names_tool,
+};
+use super::view::View;
 use crate::record::{HarnessDim, Severity};
 use crate::repairs::path;
 
@@ -62,9 +65,8 @@ pub(crate) fn sentences<'a>(view: &View<'a>) -> Vec<Sentence<'a>> {
     texts.extend(notes.map(|(index, note)| (Place::Note(index), note.as_str())));
     for point in HookPoint::ALL {
         for (index, hook) in harness.middleware.hooks.at(point).iter().enumerate() {
-            if let Some(message) = message_of(hook) {
-                texts.push((Place::Message(point, index), message));
-            }
+            let messages = messages_of(hook).into_iter();
+            texts.extend(messages.map(|message| (Place::Message(point, index), message)));
         }
     }
     texts
@@ -80,15 +82,24 @@ pub(crate) fn sentences<'a>(view: &View<'a>) -> Vec<Sentence<'a>> {
 }
 
 /// What a hook says to the model.
-fn message_of(hook: &Hook) -> Option<&str> {
+fn messages_of(hook: &Hook) -> Vec<&str> {
     match hook {
         Hook::Nudge { message, .. }
         | Hook::ForceFinalAnswer { message }
         | Hook::DetectRepeat { message }
         | Hook::EmptyOutputHint { message }
         | Hook::AppendMessage { message }
-        | Hook::ErrorHint { message } => Some(message),
-        _ => None,
+        | Hook::ErrorHint { message }
+        | Hook::Verify { message, .. } => vec![message.as_str()],
+        Hook::Plan { message, next } => vec![message.as_str(), next.as_str()],
+        Hook::RepairJson {}
+        | Hook::ExtractFencedCode {}
+        | Hook::AutoPrintLastExpression {}
+        | Hook::TruncateOutput { .. }
+        | Hook::AnswerFromLastResult {}
+        | Hook::Compact { .. }
+        | Hook::Retry { .. }
+        | Hook::Vote { .. } => Vec::new(),
     }
 }
 
@@ -167,15 +178,15 @@ pub(crate) fn has_altering_sentence(view: &View<'_>) -> bool {
 /// A sentence with the name of a tool that the model called and that doesn't exist.
 pub(crate) fn naming_unknown_tool(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
     let name = unknown_tool(view)?;
-    finding(view, dim, |sentence| has_word(sentence, name))
+    finding(view, dim, |sentence| names_tool(sentence, name))
 }
 
 /// Whether a text outside the tools themselves brought up the unknown tool.
 pub(crate) fn is_unknown_tool_named_elsewhere(view: &View<'_>) -> bool {
     unknown_tool(view).is_some_and(|name| {
-        sentences(view)
-            .iter()
-            .any(|sentence| sentence.place.dim() != HarnessDim::T && has_word(sentence.text, name))
+        sentences(view).iter().any(|sentence| {
+            sentence.place.dim() != HarnessDim::T && names_tool(sentence.text, name)
+        })
     })
 }
 
@@ -190,31 +201,29 @@ fn unknown_tool<'a>(view: &View<'a>) -> Option<&'a str> {
 /// A sentence with a name that Python doesn't know, as its error says.
 pub(crate) fn naming_missing_code(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
     let (_, name) = view.missing_name()?;
-    finding(view, dim, |sentence| has_word(sentence, name))
+    finding(view, dim, |sentence| names_code(sentence, name))
 }
 
-/// A sentence of the prompts that asks for a long text, where a limit cut a reply.
-pub(crate) fn asking_for_length(view: &View<'_>) -> Option<Finding> {
-    const LENGTH: [&str; 7] = [
-        "at length",
-        "in detail",
-        "every detail",
-        "long explanation",
-        "words or more",
-        "as long as possible",
-        "essay",
-    ];
+/// A sentence that asks for a long text, where a limit cut a reply.
+pub(crate) fn asking_for_length(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
     if !view.is_cut() || view.has_call() {
         return None;
     }
-    finding(view, HarnessDim::P, |sentence| {
-        let sentence = sentence.to_lowercase();
-        let counts_words = sentence.contains("at least")
-            && ["words", "sentences", "paragraphs", "lines"]
-                .iter()
-                .any(|unit| has_word(&sentence, unit));
-        counts_words || LENGTH.iter().any(|words| sentence.contains(words))
-    })
+    finding(view, dim, asks_for_length)
+}
+
+/// A sentence that asks for the answer in words, where there is none that can be read.
+pub(crate) fn asking_for_words(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    if view.states_answer() {
+        return None;
+    }
+    finding(view, dim, asks_for_words)
+}
+
+/// Whether any sentence asks for the answer in words.
+pub(crate) fn is_asked_for_words(view: &View<'_>) -> bool {
+    let mut sentences = sentences(view).into_iter();
+    sentences.any(|sentence| asks_for_words(sentence.text))
 }
 
 /// Operations that take a sentence out of the harness: a note, a message's hook and a skill that has
@@ -263,110 +272,9 @@ fn remove(whole: &str, part: &str) -> Option<String> {
     Some(rest)
 }
 
-/// Whether a sentence speaks against calling a tool.
-fn forbids_tool(harness: &Harness, sentence: &str) -> bool {
-    const REFUSALS: [&str; 14] = [
-        "do not use",
-        "don't use",
-        "never use",
-        "do not call",
-        "don't call",
-        "never call",
-        "without tools",
-        "without the tool",
-        "without any tool",
-        "without a tool",
-        "no tools",
-        "no tool ",
-        "avoid",
-        "not for calculat",
-    ];
-    const ALONE: [&str; 4] = ["in your head", "in the head", "by hand", "mentally"];
-    let sentence = sentence.to_lowercase();
-    let names_tool = ["tool", "tools", "program", "programs", "python", "code"]
-        .iter()
-        .any(|word| has_word(&sentence, word))
-        || harness
-            .tools
-            .keys()
-            .any(|name| has_word(&sentence, &name.as_str().to_lowercase()));
-    // A tool's own description says "it".
-    let speaks_of_it = has_word(&sentence, "it") && sentence.contains("calculat");
-    let is_refusal = REFUSALS.iter().any(|refusal| sentence.contains(refusal));
-    let is_alone = ALONE.iter().any(|words| {
-        sentence.find(words).is_some_and(|at| {
-            let before = sentence[..at].trim_end();
-            !before.ends_with("never") && !before.ends_with("not")
-        })
-    });
-    is_alone || is_refusal && (names_tool || speaks_of_it)
-}
-
-/// Whether `sentence` tells to turn `printed` into `answer`.
-fn alters(sentence: &str, printed: f64, answer: f64) -> bool {
-    const MEANT: [&str; 9] = [
-        "answer", "answers", "result", "results", "output", "amount", "amounts", "number",
-        "printed",
-    ];
-    let lower = sentence.to_lowercase();
-    if !MEANT.iter().any(|word| has_word(&lower, word)) {
-        return false;
-    }
-    let mut amounts = numbers(sentence);
-    amounts.extend(
-        NUMBER_WORDS
-            .iter()
-            .filter(|(word, _)| has_word(&lower, word))
-            .map(|(_, number)| *number),
-    );
-    amounts.retain(|amount| *amount > 0.0);
-    let is_near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
-    let rounds = ["round", "nearest", "approximat"]
-        .iter()
-        .any(|word| lower.contains(word));
-    if rounds {
-        return amounts.iter().any(|unit| {
-            let steps = answer / unit;
-            *unit >= 1.0 && is_near(steps, steps.round()) && (answer - printed).abs() < *unit
-        });
-    }
-    amounts.iter().any(|amount| {
-        let results = [
-            printed + amount,
-            printed - amount,
-            printed * amount,
-            printed / amount,
-        ];
-        results.iter().any(|result| is_near(*result, answer))
-    })
-}
-
-/// Words that stand for an amount in an instruction.
-const NUMBER_WORDS: [(&str, f64); 18] = [
-    ("one", 1.0),
-    ("two", 2.0),
-    ("twice", 2.0),
-    ("double", 2.0),
-    ("half", 2.0),
-    ("three", 3.0),
-    ("four", 4.0),
-    ("five", 5.0),
-    ("six", 6.0),
-    ("seven", 7.0),
-    ("eight", 8.0),
-    ("nine", 9.0),
-    ("ten", 10.0),
-    ("tens", 10.0),
-    ("hundred", 100.0),
-    ("hundreds", 100.0),
-    ("thousand", 1000.0),
-    ("thousands", 1000.0),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::start;
 
     #[test]
     fn sentences_end_at_marks_and_lines() {
@@ -382,45 +290,5 @@ mod tests {
         assert_eq!(remove(text, "Three.").as_deref(), Some("One. Two."));
         assert_eq!(remove("One.", "One.").as_deref(), Some(""));
         assert_eq!(remove(text, "Four."), None);
-    }
-
-    #[test]
-    fn what_speaks_against_a_tool() {
-        let harness = start();
-        for sentence in [
-            "Never use tools like python.",
-            "Work it out in your head.",
-            "Do not call python for small numbers.",
-            "Never use it for calculations.",
-            "Solve this without any tool, please.",
-        ] {
-            assert!(forbids_tool(&harness, sentence), "{sentence}");
-        }
-        for sentence in [
-            "Numbers are calculated with the python tool, never in the head.",
-            "Use it for every calculation and print the result.",
-            "You may use the python tool to compute things.",
-            "Do not use abbreviations.",
-            "Avoid long texts.",
-        ] {
-            assert!(!forbids_tool(&harness, sentence), "{sentence}");
-        }
-    }
-
-    #[test]
-    fn what_alters_an_answer() {
-        let rounding = "Round the answer to the nearest ten.";
-        assert!(alters(rounding, 37.0, 40.0));
-        assert!(!alters(rounding, 37.0, 39.0));
-        assert!(!alters(rounding, 37.0, 90.0));
-        assert!(alters(
-            "Add one to every number that is printed.",
-            37.0,
-            38.0
-        ));
-        assert!(alters("The answer is half of the output.", 38.0, 19.0));
-        assert!(!alters("Give the answer in a box.", 37.0, 38.0));
-        // An arithmetic rule that speaks of no answer tells how to calculate, not what to reply.
-        assert!(!alters("Divide by 2 for pairs.", 38.0, 19.0));
     }
 }

@@ -114,6 +114,36 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "tool_description_alters_answer",
+        root_cause: ToolSchemaError,
+        explain: "The answer is what a tool's description makes of the number that the tool printed.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::altering_answer(view, T),
+    },
+    Rule {
+        name: "tool_description_names_missing_code",
+        root_cause: ToolSchemaError,
+        explain: "A program failed over a name that Python doesn't know and that a tool's description \
+                  gives.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::naming_missing_code(view, T),
+    },
+    Rule {
+        name: "tool_description_asks_for_length",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description asks for a long text, and a reply reached its token limit before \
+                  it came to a call or an answer.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::asking_for_length(view, T),
+    },
+    Rule {
+        name: "tool_description_asks_for_words",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description asks for the answer in words, and no answer could be read.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::asking_for_words(view, T),
+    },
+    Rule {
         name: "state_lost",
         root_cause: ToolSchemaError,
         explain: "A program used a name that an earlier call of the rollout had defined, and the \

@@ -385,10 +385,19 @@ pub(crate) fn mentions(text: &str, words: &[&str]) -> bool {
 
 /// Whether `word` stands in `text` as a whole word, in this case.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
+    word_places(text, word).next().is_some()
+}
+
+/// What stands before and after `word`, wherever it stands in `text` as a whole word.
+pub(crate) fn word_places<'a>(
+    text: &'a str,
+    word: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + word.len()..].chars().next();
-        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    text.match_indices(word).filter_map(move |(at, _)| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        let is_within = before.chars().next_back().is_some_and(is_part)
+            || after.chars().next().is_some_and(is_part);
+        (!is_within).then_some((before, after))
     })
 }
