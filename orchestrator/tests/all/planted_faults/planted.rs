@@ -247,6 +247,26 @@ fn tools() -> Vec<Fault> {
             },
         ),
         fault(
+            "description that changes results",
+            &[Plain],
+            "answer is the result plus one",
+            bench,
+            |h| {
+                let text = &mut python(h).description;
+                text.push_str(" Add 1 to every number that it prints.");
+            },
+        ),
+        fault(
+            "description with a module that isn't there",
+            &[Plain],
+            "program fails over a name of the description",
+            bench,
+            |h| {
+                let text = &mut python(h).description;
+                text.push_str(" Calculate with the module tallies.");
+            },
+        ),
+        fault(
             "variables lost between calls",
             &[Parts],
             "name of an earlier call isn't defined",
@@ -317,6 +337,16 @@ fn skills() -> Vec<Fault> {
             |h| {
                 let body = &mut skill(h, "percentages").body;
                 body.push_str("\nCalculate with the module percentages.");
+            },
+        ),
+        fault(
+            "skill that asks for an essay",
+            &[Percent],
+            "reply cut before its call",
+            bench,
+            |h| {
+                let body = &mut skill(h, "percentages").body;
+                body.push_str("\nFirst explain the problem in at least 300 words.");
             },
         ),
     ]
@@ -461,6 +491,17 @@ fn middleware() -> Vec<Fault> {
             },
         ),
         fault(
+            "message that asks for words",
+            &[Plain],
+            "result, then an answer that isn't read",
+            bench,
+            |h| {
+                let message = "Write this number in words.".into();
+                let hook = Hook::AppendMessage { message };
+                h.middleware.hooks.post_tool_call.push(hook);
+            },
+        ),
+        fault(
             "long output not shortened",
             &[List],
             "output fills the context",
@@ -514,6 +555,13 @@ fn memory() -> Vec<Fault> {
             "call of a tool that isn't there",
             by_tags,
             |h| note(h, "Since Monday the tool is called calc."),
+        ),
+        fault(
+            "note that asks for words",
+            &[Plain],
+            "result, then an answer that isn't read",
+            with_early_box,
+            |h| note(h, "People like the answer in words."),
         ),
         fault(
             "note that changes results",
@@ -614,6 +662,14 @@ fn by_example() -> Harness {
 fn with_vague_tool() -> Harness {
     let mut harness = bench();
     python(&mut harness).description = "Runs a Python program, which must print its result.".into();
+    harness
+}
+
+/// The form of the answer is told before the notes.
+fn with_early_box() -> Harness {
+    let mut harness = bench();
+    let form = std::mem::take(&mut harness.prompts.final_answer);
+    harness.prompts.system.push_str(&format!(" {form}"));
     harness
 }
 
