@@ -1,7 +1,9 @@
 //! The critic: failed trajectories in, records and proposals out.
 
+use std::collections::BTreeSet;
+
 use harness::{Dimension, Harness, Patch, PatchOp};
-use rollout::Trajectory;
+use rollout::{RolloutId, Trajectory};
 
 use crate::cluster::Cluster;
 use crate::mining::mine;
@@ -71,7 +73,6 @@ impl Critic for RulesCritic {
         let mut rules: Vec<(&Rule, Option<Vec<PatchOp>>)> = rules().map(|r| (r, None)).collect();
         for trajectory in trajectories.iter().filter(|t| is_failure(t)) {
             diagnosis.failures += 1;
-            let before = diagnosis.records.len();
             let found = rules.iter_mut().filter_map(|(rule, first_repair)| {
                 rule.detect_with(harness, trajectory, first_repair)
                     .filter(|record| self.can_follow(harness, record))
@@ -82,10 +83,14 @@ impl Critic for RulesCritic {
                     Err(_) => diagnosis.dropped += 1,
                 }
             }
-            if diagnosis.records.len() == before {
-                diagnosis.undiagnosed += 1;
-            }
         }
+        acquit(harness, trajectories, &mut diagnosis.records);
+        let explained: BTreeSet<&RolloutId> = diagnosis
+            .records
+            .iter()
+            .map(|record| &record.evidence.trajectory)
+            .collect();
+        diagnosis.undiagnosed = diagnosis.failures - explained.len();
         let mined = mine(harness, trajectories);
         let by_id = |record: &Record| {
             let id = &record.evidence.trajectory;
@@ -112,6 +117,31 @@ impl Critic for RulesCritic {
     }
 }
 
+/// Takes back what a text is blamed for where it serves too: where rollouts were solved as the rule says
+/// that others failed, by the same text, and more than a quarter as many.
+fn acquit(harness: &Harness, trajectories: &[Trajectory], records: &mut Vec<Record>) {
+    const ENOUGH: usize = 4;
+    for rule in rules().filter(|rule| rule.is_contrasted()) {
+        let solved = trajectories.iter().filter(|t| t.verdict.correct);
+        let served: Vec<Vec<PatchOp>> = solved
+            .filter_map(|trajectory| rule.suggestion(harness, trajectory))
+            .collect();
+        let blamed: Vec<Vec<PatchOp>> = records
+            .iter()
+            .filter(|record| record.rule == rule.name)
+            .map(|record| record.diff_suggestion.clone())
+            .collect();
+        let count = |of: &[Vec<PatchOp>], ops: &[PatchOp]| {
+            let same = of.iter().filter(|known| known.as_slice() == ops);
+            same.count()
+        };
+        records.retain(|record| {
+            let ops = &record.diff_suggestion;
+            record.rule != rule.name || ENOUGH * count(&served, ops) <= count(&blamed, ops)
+        });
+    }
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests {
@@ -119,7 +149,38 @@ mod tests {
 
     use super::*;
     use crate::cluster::cluster;
-    use crate::testing::{Build, failed, start};
+    use crate::testing::{Build, failed, patched, start};
+
+    #[test]
+    fn a_text_that_serves_is_not_blamed_for_what_goes_wrong_beside_it() {
+        let skill = r#"[{"op":"add","path":"skills.shares","value":{"name":"shares",
+            "description":"Shares.","triggers":["percent"],"body":"A dozen is 12."}}]"#;
+        let note = r#"[{"op":"replace","path":"memory.kind","value":"notes"},
+            {"op":"replace","path":"memory.capacity","value":1},
+            {"op":"add","path":"memory.entries","value":"A dozen is 12."}]"#;
+        let told = |seed, is_solved| {
+            let mut trajectory = failed(seed)
+                .system("Solve. A dozen is 12.")
+                .problem("What is 50 percent of 9 dozen?")
+                .call("print(9 * 12)")
+                .result("108", None)
+                .answered("108");
+            trajectory.verdict.correct = is_solved;
+            trajectory
+        };
+        for (dimension, ops, rule) in [("S", skill, "skill_misleads"), ("M", note, "stale_number")]
+        {
+            let harness = patched(&start(), dimension, ops);
+            let blamed = |solved: u64| {
+                let failed = (1..=8).map(|seed| told(seed, false));
+                let solved = (9..9 + solved).map(|seed| told(seed, true));
+                let all: Vec<Trajectory> = failed.chain(solved).collect();
+                let records = RulesCritic::default().diagnose(&harness, &all).records;
+                records.iter().filter(|record| record.rule == rule).count()
+            };
+            assert_eq!((blamed(0), blamed(2), blamed(3)), (8, 8, 0), "{rule}");
+        }
+    }
 
     #[test]
     fn a_grammar_is_asked_for_only_where_the_policy_follows_it() {

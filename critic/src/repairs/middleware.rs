@@ -392,8 +392,10 @@ fn fenced(harness: &Harness) -> Option<Vec<PatchOp>> {
 
 fn repair_json(harness: &Harness) -> Option<Vec<PatchOp>> {
     match harness.middleware.protocol.call_format {
-        CallFormat::Json | CallFormat::Native => add_hook(harness, Hook::RepairJson {}),
-        CallFormat::Fenced | CallFormat::Xml => None,
+        CallFormat::Json | CallFormat::Xml | CallFormat::Native => {
+            add_hook(harness, Hook::RepairJson {})
+        }
+        CallFormat::Fenced => None,
     }
 }
 

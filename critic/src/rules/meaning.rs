@@ -6,7 +6,7 @@
 
 use harness::Harness;
 
-use super::view::{has_word, numbers, word_places};
+use super::view::{has_word, is_near, numbers, word_places};
 
 /// Words for what runs programs, beside the tools' own names.
 const TOOL_WORDS: [&str; 6] = ["tool", "tools", "program", "programs", "python", "code"];
@@ -148,7 +148,6 @@ pub(super) fn alters(sentence: &str, printed: f64, answer: f64) -> bool {
             .map(|(_, number)| *number),
     );
     amounts.retain(|amount| *amount > 0.0);
-    let is_near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
     let rounds = words.any(|word| {
         word.starts_with("round") || word.starts_with("approximat") || word == "nearest"

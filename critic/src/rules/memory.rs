@@ -1,6 +1,6 @@
 //! Rules of dimension M: memory that is full, stale, too long, or not used.
 
-use harness::MemoryKind;
+use harness::{Eviction, MemoryKind};
 use rollout::{Event, ExitReason};
 
 use super::view::{View, mentions, numbers};
@@ -17,12 +17,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "memory_full",
         root_cause: MemoryOverflow,
-        explain: "Memory has reached its capacity, so that no new lesson finds room, and the \
-                  rollout failed with the notes that are there.",
+        explain: "Memory has reached its capacity and doesn't make room, so that no new lesson can be \
+                  kept, and the rollout failed with the notes that are there.",
         repairs: &[repair::DROP_OLDEST, repair::CAPACITY_UP, repair::CLEAR],
         look: |view| {
             let memory = &view.harness.memory;
             let is_met = memory.kind != MemoryKind::None
+                && memory.eviction != Eviction::Oldest
                 && memory.entries.len() as u64 >= u64::from(memory.capacity);
             is_met.then(|| view.last_words()?.last_line(Low)).flatten()
         },
@@ -135,12 +136,23 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Numbers that programs use whatever the problem: a note that holds one explains nothing.
 const COMMON: [f64; 4] = [0.0, 1.0, 2.0, 100.0];
+/// Up to here, a number is often the same by chance.
+const SMALL: f64 = 10.0;
+
+/// Notes that the model was shown, by their place in memory.
+fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = (usize, &'a String)> {
+    let entries = view.harness.memory.entries.iter().enumerate();
+    entries.filter(move |(_, entry)| view.said(entry.trim()).is_some())
+}
 
 /// A wrong answer that is a number of memory, and of nothing else that the model saw.
 pub(super) fn stale_answer(view: &View<'_>) -> Option<Finding> {
     let answer = *numbers(view.value()?).last()?;
-    let mut entries = view.harness.memory.entries.iter();
-    let index = entries.position(|entry| numbers(entry).contains(&answer))?;
+    let is_telling = answer.abs() > SMALL && !COMMON.contains(&answer);
+    let (index, _) = shown(view).find(|(_, entry)| {
+        let is_of_answers = mentions(entry, &["answer", "result"]);
+        numbers(entry).contains(&answer) && (is_telling || is_of_answers)
+    })?;
     let is_in_problem = numbers(view.problem()?).contains(&answer);
     let is_result = view
         .last_good_result()
@@ -163,8 +175,7 @@ pub(super) fn stale_number(view: &View<'_>) -> Option<Finding> {
     let is_strange = |number: &f64| {
         used.contains(number) && !problem.contains(number) && !COMMON.contains(number)
     };
-    let mut entries = view.harness.memory.entries.iter();
-    let index = entries.position(|entry| numbers(entry).iter().any(is_strange))?;
+    let (index, _) = shown(view).find(|(_, entry)| numbers(entry).iter().any(is_strange))?;
     let finding = call.line(High, |line| numbers(line).iter().any(is_strange))?;
     Some(Finding {
         ops: Some(vec![repair::remove_entry(index)]),
@@ -174,7 +185,7 @@ pub(super) fn stale_number(view: &View<'_>) -> Option<Finding> {
 
 /// Whether the notes take more than a quarter of the context.
 pub(super) fn notes_fill_context(view: &View<'_>) -> bool {
-    let chars: usize = view.harness.memory.entries.iter().map(String::len).sum();
+    let chars: usize = shown(view).map(|(_, entry)| entry.len()).sum();
     let context = view.harness.middleware.context.max_tokens as usize;
     chars / CHARS_PER_TOKEN > context / 4
 }

@@ -5,7 +5,7 @@ use rollout::{Event, ExitReason, Finish};
 
 use super::memory::notes_fill_context;
 use super::tools::silent_program;
-use super::view::{At, NOISY, View, last_line, numbers};
+use super::view::{At, NOISY, View, ends_in_circles, is_rounding, last_line, numbers, values};
 use super::{Rule, told};
 use crate::record::HarnessDim::Mid;
 use crate::record::RootCause::MiddlewareMismatch;
@@ -99,6 +99,7 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let is_met = !is_fenced(view)
                 && !view.has_call()
+                && !view.answers_with_program()
                 && !view.has_hook(|hook| matches!(hook, Hook::ExtractFencedCode {}));
             let has_fence = |line: &str| line.trim_start().starts_with("```");
             is_met
@@ -127,7 +128,10 @@ pub(super) const RULES: &[Rule] = &[
         explain: "A program calculated a value and printed nothing, and the loop neither printed \
                   the value nor told the model.",
         repairs: &[repair::AUTO_PRINT, repair::EMPTY_OUTPUT_HINT],
-        look: silent_program,
+        look: |view| {
+            let is_told = view.has_hook(|hook| matches!(hook, Hook::EmptyOutputHint { .. }));
+            silent_program(view).filter(|_| !is_told)
+        },
     },
     Rule {
         name: "error_without_hint",
@@ -199,8 +203,9 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let result = view.last_good_result()?;
             let printed = numbers(last_line(view.output(result))?);
-            let answer = numbers(view.value()?);
-            let is_met = !printed.is_empty() && !answer.iter().any(|n| printed.contains(n));
+            let answer = values(view.value()?);
+            let is_from = |exact: &f64| answer.iter().any(|value| is_rounding(*exact, *value));
+            let is_met = !printed.is_empty() && !printed.iter().any(is_from);
             let severity = match told::has_altering_sentence(view) {
                 true => Low,
                 false => Medium,
@@ -264,12 +269,28 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reply_rambles",
         root_cause: MiddlewareMismatch,
-        explain: "A reply ran to the token limit without a call. More tokens would only buy more \
-                  of the same.",
+        explain: "A reply ran to the token limit saying the same over and over. More tokens would only \
+                  buy more of it.",
         repairs: &[repair::GREEDY, repair::TOKENS_DOWN, repair::COOLER],
         look: |view| {
             let reply = view.event(|event| matches!(event, Event::LengthLimit))?;
-            let is_met = !has_open_call(reply.text());
+            let is_met = !has_open_call(reply.text()) && ends_in_circles(reply.text());
+            is_met.then(|| reply.last_line(Medium)).flatten()
+        },
+    },
+    Rule {
+        name: "solution_cut",
+        root_cause: MiddlewareMismatch,
+        explain: "A reply reached the token limit while it was still getting on, without a call.",
+        repairs: &[
+            repair::TOKENS_UP,
+            repair::GREEDY,
+            repair::TOKENS_DOWN,
+            repair::CONTEXT_UP,
+        ],
+        look: |view| {
+            let reply = view.event(|event| matches!(event, Event::LengthLimit))?;
+            let is_met = !has_open_call(reply.text()) && !ends_in_circles(reply.text());
             is_met.then(|| reply.last_line(Medium)).flatten()
         },
     },

@@ -60,12 +60,7 @@ impl Rule {
             return None;
         }
         let finding = (self.look)(&View::new(harness, trajectory))?;
-        let own = finding.ops.filter(|ops| self.applies(harness, ops));
-        let diff_suggestion = own.unwrap_or_else(|| {
-            first_repair
-                .get_or_insert_with(|| self.first_repair(harness).unwrap_or_default())
-                .clone()
-        });
+        let diff_suggestion = self.operations(harness, finding.ops, first_repair);
         Some(Record {
             root_cause: self.root_cause,
             harness_dim: self.root_cause.harness_dim(),
@@ -77,6 +72,37 @@ impl Rule {
             },
             diff_suggestion,
             rule: self.name.to_owned(),
+        })
+    }
+
+    /// Whether the rule blames a text for what was made of it, so that what was solved in the same way
+    /// speaks for the text.
+    pub(crate) fn is_contrasted(&self) -> bool {
+        ["skill_misleads", "stale_number"].contains(&self.name)
+    }
+
+    /// What the rule would suggest after a rollout, solved or not.
+    pub(crate) fn suggestion(
+        &self,
+        harness: &Harness,
+        trajectory: &Trajectory,
+    ) -> Option<Vec<PatchOp>> {
+        let finding = (self.look)(&View::new(harness, trajectory))?;
+        Some(self.operations(harness, finding.ops, &mut None))
+    }
+
+    /// A finding's own operations where they make a patch, and otherwise those of the first repair.
+    fn operations(
+        &self,
+        harness: &Harness,
+        own: Option<Vec<PatchOp>>,
+        first_repair: &mut Option<Vec<PatchOp>>,
+    ) -> Vec<PatchOp> {
+        let own = own.filter(|ops| self.applies(harness, ops));
+        own.unwrap_or_else(|| {
+            first_repair
+                .get_or_insert_with(|| self.first_repair(harness).unwrap_or_default())
+                .clone()
         })
     }
 

@@ -2,7 +2,8 @@
 
 use rollout::Event;
 
-use super::view::{View, mentions, numbers};
+use super::skills::wrong_program;
+use super::view::{View, is_calculation, mentions, numbers};
 use super::{Finding, Rule, told};
 use crate::record::HarnessDim::P;
 use crate::record::RootCause::PromptAmbiguity;
@@ -44,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "two_step_example_missing",
         root_cause: PromptAmbiguity,
-        explain: "The problem has three or more numbers, the program ran and its result was \
-                  wrong, and no example uses more than two numbers. Examples with one operation \
-                  teach one operation.",
+        explain: "The problem has three or more numbers, the program ran, the model gave its result \
+                  as the answer, the answer was wrong, and no example uses more than two numbers. \
+                  Examples with one operation teach one operation.",
         repairs: &[repair::NEXT_EXAMPLE, repair::ALL_EXAMPLES],
         look: two_step_example_missing,
     },
@@ -107,22 +108,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tool_not_asked_for",
         root_cause: PromptAmbiguity,
-        explain: "The model never called the tool, and the system prompt leaves it open whether \
-                  to (it doesn't name the tool, or says `may` or `can`).",
+        explain: "The model never called the tool, and the prompts leave it open whether to: neither \
+                  task nor final answer speak of it, and the system prompt doesn't name it, or says \
+                  `may` or `can`.",
         repairs: &[
             repair::SYSTEM_USE_TOOL,
             repair::TASK_SUFFIX,
             repair::SYSTEM_SHORT,
         ],
         look: |view| {
-            let system = &view.harness.prompts.system;
-            let names_tool = view
-                .harness
-                .tools
-                .keys()
-                .any(|name| system.contains(name.as_str()));
-            let is_open = !names_tool || mentions(system, &["may use", "can use", "if needed"]);
-            let is_met = view.ignores_tool() && is_open;
+            let prompts = &view.harness.prompts;
+            let system = &prompts.system;
+            let is_open = !asks_for_tool(view, system)
+                || mentions(system, &["may use", "can use", "if needed"]);
+            let is_asked_below =
+                asks_for_tool(view, &prompts.task) || asks_for_tool(view, &prompts.final_answer);
+            let is_met = view.ignores_tool() && is_open && !is_asked_below;
             is_met
                 .then(|| view.first_reply()?.first_line(Medium))
                 .flatten()
@@ -135,10 +136,12 @@ pub(super) const RULES: &[Rule] = &[
                   doesn't ask for a program where the model looks last.",
         repairs: &[repair::TASK_SUFFIX, repair::TWO_EXAMPLES],
         look: |view| {
-            let is_sum = |line: &str| line.contains('=') && numbers(line).len() >= 2;
-            let is_met = view.ignores_tool();
+            let is_met = view.ignores_tool() && !asks_for_tool(view, &view.harness.prompts.task);
             is_met
-                .then(|| view.replies().find_map(|at| at.line(Medium, is_sum)))
+                .then(|| {
+                    view.replies()
+                        .find_map(|at| at.line(Medium, is_calculation))
+                })
                 .flatten()
         },
     },
@@ -189,6 +192,15 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Whether a text names a tool, or asks for a program.
+fn asks_for_tool(view: &View<'_>, text: &str) -> bool {
+    let names = view.harness.tools.keys();
+    let mut words: Vec<String> = names.map(|name| name.as_str().to_lowercase()).collect();
+    words.push("program".to_owned());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    mentions(text, &words)
+}
+
 fn examples_too_few(view: &View<'_>) -> Option<Finding> {
     let count = view.harness.prompts.examples.len();
     if count == 0 || count >= FEW_EXAMPLES || view.harness.tools.is_empty() {
@@ -208,6 +220,7 @@ fn two_step_example_missing(view: &View<'_>) -> Option<Finding> {
     let problem = numbers(view.problem()?);
     let examples = &view.harness.prompts.examples;
     let is_met = problem.len() >= 3
+        && wrong_program(view).is_some()
         && !examples.is_empty()
         && examples
             .iter()

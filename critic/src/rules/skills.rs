@@ -22,14 +22,19 @@ pub(super) const RULES: &[Rule] = &[
         repairs: &[repair::WORDS_TO_EQUATION, repair::ONE_STEP_A_LINE],
         look: |view| {
             let is_met = !has_skill(view, &["equation", "expression"]);
-            is_met.then(|| wrong_program(view)).flatten()
+            let finding = wrong_program(view).filter(|_| is_met)?;
+            // Nothing but the wrong answer speaks for it.
+            Some(Finding {
+                severity: Low,
+                ..finding
+            })
         },
     },
     Rule {
         name: "decomposition_skill_missing",
         root_cause: SkillMissing,
-        explain: "A problem with three or more numbers was answered wrongly by a program of one \
-                  line, and no skill tells how to take a problem apart.",
+        explain: "A problem with three or more numbers was answered wrongly by a program that leaves \
+                  some of them out, and no skill tells how to take a problem apart.",
         repairs: &[repair::ONE_STEP_A_LINE, repair::WORDS_TO_EQUATION],
         look: |view| {
             let problem = numbers(view.problem()?);
@@ -38,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
                 && wrong_program(view).is_some()
                 && numbers(call.text()).len() < problem.len()
                 && !has_skill(view, &["step"]);
-            is_met.then(|| call.last_line(Medium)).flatten()
+            is_met.then(|| call.last_line(High)).flatten()
         },
     },
     Rule {
@@ -94,13 +99,15 @@ pub(super) const RULES: &[Rule] = &[
         name: "skill_misleads",
         root_cause: SkillMissing,
         explain: "The model was shown a skill for this kind of problem, its program ran, and the \
-                  result was wrong: what the skill says may be wrong.",
+                  result was wrong, as hardly any result was right that came of this skill: what it \
+                  says may be wrong.",
         repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
         look: |view| {
             let problem = view.problem()?;
             let skill =
                 shown(view).find(|skill| !skill.triggers.is_empty() && is_about(skill, problem))?;
             Some(Finding {
+                severity: High,
                 ops: repair::shipped_body(view.harness, skill),
                 ..wrong_program(view)?
             })
@@ -153,14 +160,20 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "skill_not_triggered",
         root_cause: SkillMissing,
-        explain: "A skill of the harness is about this problem, by its name or its texts, and its \
-                  triggers kept it from being shown.",
+        explain: "A skill of the harness is about this problem, by its name and its triggers or else by \
+                  its description, and its triggers kept it from being shown.",
         repairs: &[repair::SHOW_ALWAYS],
         look: |view| {
             let problem = view.problem()?;
             let mut skills = view.harness.skills.values();
             let hidden = skills.find(|skill| !is_shown(view, skill) && is_topic(skill, problem))?;
-            let finding = view.first_reply()?.first_line(High)?;
+            // What it says may be what the program got wrong; other failures it hardly explains.
+            let severity = if wrong_program(view).is_some() {
+                High
+            } else {
+                Low
+            };
+            let finding = view.first_reply()?.first_line(severity)?;
             Some(Finding {
                 ops: Some(vec![repair::without_triggers(&hidden.name)]),
                 ..finding
@@ -210,18 +223,25 @@ fn is_about(skill: &Skill, problem: &str) -> bool {
 /// Whether a word of the problem is one that says what the skill is about, in whatever form: a word
 /// of its name, its description or its triggers that is long enough to mean something.
 fn is_topic(skill: &Skill, problem: &str) -> bool {
-    const GENERAL: [&str; 12] = [
+    const GENERAL: [&str; 19] = [
         "about",
+        "after",
         "answer",
+        "before",
         "calculate",
+        "count",
         "every",
+        "first",
         "number",
         "numbers",
         "problem",
         "problems",
         "result",
         "skill",
+        "speak",
         "steps",
+        "there",
+        "which",
         "words",
     ];
     const LONG: usize = 5;
@@ -232,8 +252,11 @@ fn is_topic(skill: &Skill, problem: &str) -> bool {
             .collect()
     };
     let mut topic = words(&skill.name);
-    topic.extend(words(&skill.description));
     topic.extend(skill.triggers.iter().flat_map(|trigger| words(trigger)));
+    // A description has words that say nothing of the topic, and is needed where names don't either.
+    if topic.is_empty() {
+        topic = words(&skill.description);
+    }
     words(problem).iter().any(|word| {
         topic
             .iter()

@@ -13,7 +13,7 @@ use super::Finding;
 use super::meaning::{
     alters, asks_for_length, asks_for_words, forbids_tool, names_code, names_tool,
 };
-use super::view::View;
+use super::view::{View, mentions};
 use crate::record::{HarnessDim, Severity};
 use crate::repairs::path;
 
@@ -150,6 +150,12 @@ pub(crate) fn against_tool(view: &View<'_>, dim: HarnessDim) -> Option<Finding> 
         return None;
     }
     finding(view, dim, |sentence| forbids_tool(view.harness, sentence))
+}
+
+/// Whether any sentence has one of these words.
+pub(crate) fn is_said(view: &View<'_>, words: &[&str]) -> bool {
+    let mut sentences = sentences(view).into_iter();
+    sentences.any(|sentence| mentions(sentence.text, words))
 }
 
 /// Whether any sentence speaks against the tools.

@@ -4,7 +4,7 @@ use harness::{CallFormat, Tool, ToolState};
 use rollout::Event;
 use sandbox::Exit;
 
-use super::view::{View, has_word, mentions};
+use super::view::{View, has_word, is_calculation, mentions, numbers};
 use super::{Finding, Rule, told};
 use crate::catalogue::program_tool;
 use crate::record::HarnessDim::T;
@@ -16,6 +16,15 @@ use crate::repairs::tools as repair;
 const SHORT_TIMEOUT_MS: u64 = 3000;
 const LITTLE_MEMORY_MIB: u64 = 256;
 const FEW_CHARS: usize = 1000;
+/// Words that tell to print.
+const PRINTING: [&str; 6] = [
+    "print(",
+    "print the",
+    "print its",
+    "prints the",
+    "prints its",
+    "must print",
+];
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -58,19 +67,14 @@ pub(super) const RULES: &[Rule] = &[
             let is_fenced = view.harness.middleware.protocol.call_format == CallFormat::Fenced;
             let parameter = parameter_description(tool).filter(|_| !is_fenced);
             let mut texts = parameter.into_iter().chain([tool.description.as_str()]);
-            let asks = [
-                "print(",
-                "print the",
-                "print its",
-                "prints the",
-                "prints its",
-                "must print",
-            ];
-            let is_met = !texts.any(|text| mentions(text, &asks));
+            let is_met = !texts.any(|text| mentions(text, &PRINTING));
+            // Where another text says it, this one needn't.
+            let is_said = view.shows_print() || told::is_said(view, &PRINTING);
+            let severity = if is_said { Low } else { High };
             is_met
                 .then(|| {
                     Some(Finding {
-                        severity: High,
+                        severity,
                         ..silent_program(view)?
                     })
                 })
@@ -175,11 +179,16 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tool_missing",
         root_cause: ToolSchemaError,
-        explain: "The harness has no tool, so that the model had to calculate in its head.",
+        explain: "The harness has no tool and the problem has numbers, so that the model had to \
+                  calculate in its head.",
         repairs: &[repair::PYTHON_TOOL],
         look: |view| {
             let is_met = view.harness.tools.is_empty();
-            is_met
+            let calculates = numbers(view.problem()?).len() >= 2
+                || view
+                    .replies()
+                    .any(|at| at.text().lines().any(is_calculation));
+            (is_met && calculates)
                 .then(|| view.first_reply()?.first_line(High))
                 .flatten()
         },

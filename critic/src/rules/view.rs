@@ -138,7 +138,10 @@ impl<'a> View<'a> {
                 .iter()
                 .any(|mark| text.contains(mark))
         };
-        !self.has_call() && self.replies().any(|at| is_call(at.text()))
+        // Where programs are the answers, a fence is one.
+        !self.has_call()
+            && !self.answers_with_program()
+            && self.replies().any(|at| is_call(at.text()))
     }
 
     /// Whether the model left the tool alone for no reason that can be seen: nothing speaks against
@@ -146,6 +149,7 @@ impl<'a> View<'a> {
     pub(crate) fn shuns_tool(&self) -> bool {
         self.ignores_tool()
             && !self.tries_call()
+            && !self.answers_with_program()
             && !self.is_cut()
             && self.harness.middleware.sampling.temperature <= NOISY
             && memory::stale_answer(self).is_none()
@@ -188,8 +192,10 @@ impl<'a> View<'a> {
     pub(crate) fn differing_numbers(&self) -> Option<(f64, f64)> {
         let result = self.last_good_result()?;
         let printed = *numbers(last_line(self.output(result))?).last()?;
-        let answer = *numbers(self.value()?).last()?;
-        (printed != answer).then_some((printed, answer))
+        let answer = self.value()?;
+        let last = *numbers(answer).last()?;
+        let is_same = values(answer).iter().any(|value| is_near(*value, printed));
+        (!is_same).then_some((printed, last))
     }
 
     /// A tool result whose error says that a name or a module doesn't exist, and that name.
@@ -249,24 +255,26 @@ impl<'a> View<'a> {
     }
 
     /// Whether the verifier judges programs.
-    fn answers_with_program(&self) -> bool {
+    pub(crate) fn answers_with_program(&self) -> bool {
         matches!(
             self.trajectory.verdict.rule.as_str(),
             "python_block" | "code_block"
         )
     }
 
-    /// Whether the model's text itself calls something its answer. A number that the verifier
-    /// picked out of prose, or a tool's last line, is an answer that nobody stated.
+    /// Whether the model's text itself calls something its answer, or is nothing else. A number that
+    /// the verifier picked out of prose, or a tool's last line, is an answer that nobody stated.
     pub(crate) fn states_answer(&self) -> bool {
+        const STATED: [&str; 4] = ["boxed", "answer_is", "answer_tag", "whole"];
         let rule = &self.trajectory.verdict.rule;
-        let is_explicit = rule.starts_with("boxed") || rule.starts_with("answer_is");
+        let is_explicit = STATED.iter().any(|stated| rule.starts_with(stated));
         self.has_answer() && (is_explicit || self.answers_with_program())
     }
 
     /// Whether the answer has words or an equation beside a number.
     pub(crate) fn answer_has_words(&self) -> bool {
-        let answer = self.value().unwrap_or_default().trim();
+        let answer = without_commands(self.value().unwrap_or_default());
+        let answer = answer.trim();
         let letters = answer.chars().filter(|c| c.is_alphabetic()).count();
         let is_worded = answer.split_whitespace().count() > 1 && letters > 2;
         !numbers(answer).is_empty() && (is_worded || answer.contains('='))
@@ -284,6 +292,13 @@ impl<'a> View<'a> {
         HookPoint::ALL
             .into_iter()
             .any(|point| hooks.at(point).iter().any(&is_meant))
+    }
+
+    /// Whether a program of an example prints.
+    pub(crate) fn shows_print(&self) -> bool {
+        let examples = self.harness.prompts.examples.iter();
+        let mut steps = examples.flat_map(|example| &example.steps);
+        steps.any(|step| step.arguments.values().any(|code| code.contains("print(")))
     }
 
     /// Whether an example of the harness calls a tool.
@@ -340,6 +355,11 @@ impl<'a> At<'a> {
     }
 }
 
+/// Whether a line works something out.
+pub(crate) fn is_calculation(line: &str) -> bool {
+    line.contains('=') && numbers(line).len() >= 2
+}
+
 /// The last line with text.
 pub(crate) fn last_line(text: &str) -> Option<&str> {
     text.lines()
@@ -375,6 +395,62 @@ pub(crate) fn numbers(text: &str) -> Vec<f64> {
         }
     }
     numbers
+}
+
+/// The numbers in an answer, and what a fraction or a percentage of them comes to.
+pub(crate) fn values(answer: &str) -> Vec<f64> {
+    let mut values = numbers(answer);
+    let is_fraction = answer.contains('/') || answer.contains("frac");
+    let whole = match values.as_slice() {
+        [above, below] if is_fraction && *below != 0.0 => Some(above / below),
+        [percent] if answer.contains('%') => Some(percent / 100.0),
+        _ => None,
+    };
+    values.extend(whole);
+    values
+}
+
+/// Whether two numbers are one but for the last digits of floating point.
+pub(crate) fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+/// Whether `rounded` is `exact`, or `exact` with fewer digits.
+pub(crate) fn is_rounding(exact: f64, rounded: f64) -> bool {
+    let is_rounded = |digits: i32| {
+        let scale = 10f64.powi(digits);
+        is_near((exact * scale).round() / scale, rounded)
+    };
+    is_near(exact, rounded) || (0..=6).any(is_rounded)
+}
+
+/// A text without the names of LaTeX's commands, which are no words.
+fn without_commands(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut rest = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        rest.push_str(part.trim_start_matches(|c: char| c.is_ascii_alphabetic()));
+    }
+    rest
+}
+
+/// Whether a text ends in words that it says over and over. The last one may be cut.
+pub(crate) fn ends_in_circles(text: &str) -> bool {
+    const LONGEST: usize = 40;
+    const FEWEST_WORDS: usize = 9;
+    const FEWEST_TIMES: usize = 3;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (0..=1).any(|cut| {
+        let words = &words[..words.len().saturating_sub(cut)];
+        (1..=LONGEST).any(|period| {
+            let mut blocks = words.rchunks_exact(period);
+            let Some(last) = blocks.next() else {
+                return false;
+            };
+            let times = 1 + blocks.take_while(|block| *block == last).count();
+            times >= FEWEST_TIMES && times * period >= FEWEST_WORDS
+        })
+    })
 }
 
 /// Whether `text` holds one of `words`, whatever the case.
