@@ -81,8 +81,8 @@ pub struct ScoreRow {
     pub accepted: u32,
     /// Patches that were rejected or stayed inconclusive.
     pub rejected: u32,
-    /// Mean of the posterior of acceptance, older decisions faded: what the next proposals' order
-    /// goes by.
+    /// Mean of the posterior of acceptance, older decisions faded. The order of the next proposals goes by
+    /// the same, with what cheap checks refused, what was removed and what was taken back as rejected.
     pub trust: f64,
 }
 
