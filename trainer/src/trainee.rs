@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result};
+use candle_core::Device;
 use model::adapter::{Adapter, AdapterConfig, AdapterError, serialize};
 use model::config::ModelConfig;
 use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
@@ -126,7 +126,7 @@ impl Trainee {
         tree: &TokenTree,
         targets: &Targets,
         options: impl Into<PassOptions>,
-    ) -> Result<(f64, Gradients)> {
+    ) -> candle_core::Result<(f64, Gradients)> {
         match self {
             Self::Lora { model, adapter } => {
                 model.loss_and_gradients(tree, targets, Some(adapter), options)
@@ -139,7 +139,7 @@ impl Trainee {
     ///
     /// # Errors
     /// As [`Self::loss_and_gradients`].
-    pub fn loss(&self, tree: &TokenTree, targets: &Targets) -> Result<f64> {
+    pub fn loss(&self, tree: &TokenTree, targets: &Targets) -> candle_core::Result<f64> {
         match self {
             Self::Lora { model, adapter } => model.loss(tree, targets, Some(adapter)),
             Self::Full(full) => full.loss(tree, targets),

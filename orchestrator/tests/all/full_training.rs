@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use candle_core::Device;
 use coharness::base_model::BaseModel;
 use coharness::error::RunError;
-use coharness::harness_loop::History;
+use coharness::history::History;
 use coharness::observer::{Notice, Observer};
 use coharness::report::{Report, TrainRow};
 use coharness::splits::Splits;
