@@ -244,7 +244,8 @@ fn composed_agrees(directory: &Path, device: &Device, dtype: DType) {
     let targets = Targets::new(&tree, &batch.masks);
     let (most, most_of_gradients) = match dtype {
         DType::F32 => (1e-4, 1e-3),
-        _ => (1e-2, 0.1),
+        // The keys' gradients are small differences, off by up to 0.14 of their norm; a wrong one is off by 1.
+        _ => (1e-2, 0.25),
     };
     for trainable in [Trainable::Base, Trainable::Adapter] {
         let adapters = match trainable {

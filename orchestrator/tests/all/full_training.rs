@@ -245,8 +245,12 @@ fn for_other_programs(place: &Place, id: &str) {
         "temperature": 0,
         "max_tokens": 40,
     }));
+    // Weights that were not trained say no number at all.
     let text = reply["choices"][0]["message"]["content"].as_str();
-    assert_eq!(text, Some("It is \\boxed{42}."), "{reply}");
+    assert!(
+        text.is_some_and(|text| text.contains("boxed{42")),
+        "{reply}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
