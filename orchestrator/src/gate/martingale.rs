@@ -9,7 +9,7 @@
 //! statistics and safe anytime-valid inference", Statistical Science 2023). Since the best λ isn't
 //! known, the wealth is spread over many: the mixture of test martingales is one. With θ = (1+λ)/2
 //! this is the sign test's likelihood ratio of "gained with probability θ, given that the arms differ"
-//! against one half, mixed over a Beta density on the upper half (Robbins, "Statistical methods
+//! against one half, mixed evenly over the upper half (Robbins, "Statistical methods
 //! related to the law of the iterated logarithm", Annals of Mathematical Statistics 1970).
 //!
 //! **A fixed set of problems.** Problems differ, and a patch may help one and hurt another. Let every
@@ -36,20 +36,18 @@ use super::evidence::Counts;
 
 /// How many bets λ the wealth is spread over.
 const BETS: usize = 16;
-/// Shape of the Beta density of λ on (0, 1). It falls mildly: small effects need bets near 0, and a
-/// patch that gains without ever losing is seen after few pairs by bets near 1.
-const BETA: (f64, f64) = (1.0, 1.5);
-/// γₜ ∝ t^−1.4: half of the error budget goes to the first three decisions, and the two-hundredth
-/// needs about a dozen unanswered gains more than the first, fewer with each acceptance before it.
-const GAMMA_EXPONENT: f64 = 1.4;
-/// ζ(1.4), which makes the γₜ sum to 1.
-const GAMMA_SUM: f64 = 3.105_547_277_976_02;
+/// γₜ ∝ t^−1.7: half of the error budget goes to the first decision, since the critic proposes first what it
+/// believes in most and everything else waits for it; where few pairs can be had, a smaller share would let a
+/// patch fail that gains ten problems and loses one. The two-hundredth needs about a dozen unanswered gains
+/// more than the first, fewer with each acceptance before it.
+const GAMMA_EXPONENT: f64 = 1.7;
+/// ζ(1.7), which makes the γₜ sum to 1.
+const GAMMA_SUM: f64 = 2.054_288_756_837_76;
 
-/// One of the bets that the wealth is spread over.
+/// One of the bets that the wealth is spread over, in equal shares: small effects need bets near 0, and a
+/// patch that gains without ever losing is seen after few pairs by bets near 1.
 #[derive(Clone, Copy)]
 struct Bet {
-    /// Logarithm of its share of the wealth.
-    share: f64,
     /// λ.
     size: f64,
     /// Logarithms of 1+λ and 1−λ.
@@ -58,13 +56,9 @@ struct Bet {
 }
 
 static MIXTURE: LazyLock<[Bet; BETS]> = LazyLock::new(|| {
-    let bets: [f64; BETS] = std::array::from_fn(|slot| (slot as f64 + 0.5) / BETS as f64);
-    let density = bets.map(|bet| bet.powf(BETA.0 - 1.0) * (1.0 - bet).powf(BETA.1 - 1.0));
-    let sum: f64 = density.iter().sum();
     std::array::from_fn(|slot| {
-        let size = bets[slot];
+        let size = (slot as f64 + 0.5) / BETS as f64;
         Bet {
-            share: (density[slot] / sum).ln(),
             size,
             up: size.ln_1p(),
             down: (-size).ln_1p(),
@@ -76,16 +70,15 @@ static MIXTURE: LazyLock<[Bet; BETS]> = LazyLock::new(|| {
 ///
 /// The counts may be fractions: they are then a projection, not data.
 pub fn log_e_value(gained: f64, lost: f64) -> f64 {
-    log_sum(&MIXTURE.map(|bet| bet.share + gained * bet.up + lost * bet.down))
+    mean_of(&MIXTURE.map(|bet| gained * bet.up + lost * bet.down))
 }
 
 /// Natural logarithm of the mixture e-value for "the mean outcome of a pair is above `margin`", from pairs
 /// gained, lost and the same; the margin lies between −1 and 1, and at 0 this is [`log_e_value`].
 pub fn log_e_value_above(margin: f64, [gained, lost, same]: [f64; 3]) -> f64 {
-    log_sum(&MIXTURE.map(|bet| {
+    mean_of(&MIXTURE.map(|bet| {
         let size = bet.size / (1.0 + margin);
-        bet.share
-            + gained * (size * (1.0 - margin)).ln_1p()
+        gained * (size * (1.0 - margin)).ln_1p()
             + lost * bet.down
             + same * (-size * margin).ln_1p()
     }))
@@ -99,8 +92,7 @@ pub fn log_e_value_above(margin: f64, [gained, lost, same]: [f64; 3]) -> f64 {
 /// finds repairs of failed problems although V_out can hardly rise, the second gains from V_out where
 /// the patch helps everywhere.
 pub fn log_benefit(alone: (f64, f64), together: (f64, f64)) -> f64 {
-    let halves = [alone, together].map(|(gained, lost)| log_e_value(gained, lost));
-    log_sum(&halves) - 2f64.ln()
+    mean_of(&[alone, together].map(|(gained, lost)| log_e_value(gained, lost)))
 }
 
 /// Natural logarithm of the e-value for harm on V_out: the same test with the arms exchanged.
@@ -122,10 +114,11 @@ pub(crate) fn rounded(e_value: f64) -> String {
     }
 }
 
-/// ln Σ exp(logs) without overflow.
-fn log_sum(logs: &[f64]) -> f64 {
+/// Logarithm of the mean of what has these logarithms, without overflow.
+fn mean_of(logs: &[f64]) -> f64 {
     let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    most + logs.iter().map(|log| (log - most).exp()).sum::<f64>().ln()
+    let sum: f64 = logs.iter().map(|log| (log - most).exp()).sum();
+    most + (sum / logs.len() as f64).ln()
 }
 
 /// Which decision of the run this is, and the level it is made at.
