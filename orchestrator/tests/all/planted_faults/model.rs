@@ -12,13 +12,15 @@
 //! - It calls the tool if it is told to, and else calculates in its head, wrongly.
 //! - It writes a call in the form of the last example, and where that has a result in the same reply,
 //!   it makes up one. Without any it can write a fenced block; where JSON is described it writes a
-//!   fenced block all the same, and where tags are described it forgets a brace.
+//!   fenced block all the same, and where tags are described it forgets a brace. Told of other marks
+//!   around programs it writes those.
 //! - It writes programs in the language that was spoken of last.
 //! - After an error or an empty result it does the same again, unless it is told what to do.
 //! - It takes the printed number from a line of its own, if there is none from an earlier result, and
 //!   gives up without one.
 //! - It gives the answer in the form it is told, with whatever it is told to do to the number.
-//! - Asked for a plan it writes one; asked for nothing but an answer it gives one.
+//! - Asked for a plan it writes one; asked for nothing but an answer it gives one; told to ask first,
+//!   it asks.
 //! - It believes notes.
 //! - What it makes of single sentences is in `reading.rs`.
 //! - Held to a grammar, it can't but write calls that are whole, of a tool that there is, with arguments of
@@ -265,6 +267,9 @@ impl Mind<'_> {
         if let Some(number) = self.number_in_notes() {
             return self.answer(number);
         }
+        if self.sentences().any(reading::asks_back) {
+            return "Is every word of that meant as it stands?".to_owned();
+        }
         if self.problem.kind == Kind::Plan {
             return "First I look at the boxes, and then at what is sold.".to_owned();
         }
@@ -404,23 +409,23 @@ impl Mind<'_> {
     }
 
     fn knows_errors(&self) -> bool {
-        self.is_told(&[
+        let told = self.is_told(&[
             "last line of the error",
             "last line of an error",
             "simpler program",
             "what the error says",
-        ])
+        ]);
+        told || self.sentences().any(reading::tells_to_change)
     }
 
     fn prints(&self) -> bool {
-        let told = self.is_told(&[
-            "print(",
-            "rint the ",
-            "rints the ",
-            "rint its ",
-            "rints its ",
-        ]);
-        told || self.shown().any(|text| text.contains("print("))
+        let told = self.sentences().filter_map(reading::printing).last();
+        told.unwrap_or_else(|| self.shown().any(|text| text.contains("print(")))
+    }
+
+    fn prints_steps_last(&self) -> bool {
+        let told = self.sentences().filter_map(reading::prints_steps_last);
+        told.last().unwrap_or(false)
     }
 
     fn takes_apart(&self) -> bool {
@@ -453,12 +458,17 @@ impl Mind<'_> {
             Kind::Plain | Kind::Sure => format!("{} {} {}", n[0], problem.sign, n[1]),
             Kind::Long => format!("{} * {}", n[0], n[1]),
             Kind::Steps | Kind::Plan if self.takes_apart() => {
-                return format!(
+                let mut program = format!(
                     "first = {} * {}\n{}",
                     n[0],
                     n[1],
                     self.shown_value(&format!("first - {}", n[2]))
                 );
+                if self.prints_steps_last() {
+                    program.push('\n');
+                    program.push_str(&self.shown_value("first"));
+                }
+                return program;
             }
             Kind::Steps | Kind::Plan => format!("{} * {}", n[0], n[1]),
             Kind::Percent if self.is_told(&["/ 100"]) => format!("{} * {} / 100", n[1], n[0]),
@@ -530,26 +540,29 @@ impl Mind<'_> {
     /// A module that the model is told to use.
     fn imports(&self) -> String {
         let told = self.sentences().find_map(|sentence| {
-            let (_, rest) = sentence.split_once("with the module ")?;
+            let before = ["with the module ", "of the package "];
+            let (_, rest) = before.iter().find_map(|words| sentence.split_once(words))?;
             rest.split(|c: char| !c.is_alphanumeric()).next()
         });
         told.map_or_else(String::new, |module| format!("import {module}\n"))
     }
 
     fn shown_value(&self, value: &str) -> String {
-        if self.language() == Language::JavaScript {
-            format!("console.log({value})")
-        } else if self.prints() {
-            format!("print({value})")
-        } else {
-            format!("result = {value}\nresult")
+        match self.language() {
+            Language::JavaScript => format!("console.log({value})"),
+            _ if !self.prints() => format!("result = {value}\nresult"),
+            Language::Python2 => format!("print {value}"),
+            Language::Python => format!("print({value})"),
         }
     }
 
     /// The program as a call, in the form that examples show or else the system message describes.
     fn written(&self, program: &str) -> String {
+        if let Some((open, close)) = self.marks() {
+            return format!("{open}\n{program}\n{close}");
+        }
         let word = match self.language() {
-            Language::Python => "python",
+            Language::Python | Language::Python2 => "python",
             Language::JavaScript => "javascript",
         };
         let fence = format!("```{word}\n{program}\n```");
@@ -576,6 +589,16 @@ impl Mind<'_> {
         } else {
             call
         }
+    }
+
+    /// Other marks around programs than a tool's, where those were told last.
+    fn marks(&self) -> Option<(&str, &str)> {
+        let told = self.sentences();
+        let last = told
+            .filter(|sentence| sentence.contains("```") || reading::marks(sentence).is_some())
+            .last()?;
+        let marks = reading::marks(last).filter(|(open, _)| *open != "<tool_call>");
+        marks.filter(|_| !self.is_held)
     }
 
     /// The name that the last text about it gives the tool.
@@ -654,6 +677,10 @@ impl Mind<'_> {
                 .unwrap_or(name);
             arguments.insert(name.to_owned(), value);
         }
+        let further = self.sentences().filter_map(reading::further_argument);
+        for name in further.filter(|_| !self.is_held) {
+            arguments.entry(name).or_insert(json!(5));
+        }
         arguments
     }
 
@@ -686,6 +713,10 @@ impl Mind<'_> {
     /// The final reply with a number.
     fn answer(&self, number: u128) -> String {
         let number = self.sentences().fold(number, reading::altered);
+        let number = match self.sentences().any(reading::parts_thousands) {
+            true => reading::in_thousands(number),
+            false => number.to_string(),
+        };
         match self.form() {
             Some(Form::Boxed) => format!("The answer is \\boxed{{{number}}}."),
             Some(Form::Equation) => {
@@ -694,14 +725,15 @@ impl Mind<'_> {
                 let sum = numbers.join(&format!(" {} ", self.problem.sign));
                 format!("The answer is \\boxed{{{sum} = {number}}}.")
             }
+            Some(Form::Sentence) => format!("\\boxed{{The value asked for is {number}}}"),
             Some(Form::Words) => {
-                let digits = number.to_string();
-                let words: Vec<&str> = digits.bytes().map(digit_word).collect();
+                let digits = number.bytes().filter(u8::is_ascii_digit);
+                let words: Vec<&str> = digits.map(digit_word).collect();
                 format!("The answer is {}.", words.join(" "))
             }
             Some(Form::Letter) => "The answer is \\boxed{B}.".to_owned(),
             Some(Form::Json) => format!("{{\"answer\": {number}, \"confidence\": 95}}"),
-            Some(Form::Bare) => number.to_string(),
+            Some(Form::Bare) => number,
             None => "So that is settled.".to_owned(),
         }
     }

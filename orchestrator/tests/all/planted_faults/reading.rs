@@ -5,6 +5,8 @@ pub(super) enum Form {
     Boxed,
     /// The whole sum in the box.
     Equation,
+    /// A sentence in the box.
+    Sentence,
     /// Digit by digit, in words.
     Words,
     /// The letter of an option.
@@ -16,9 +18,10 @@ pub(super) enum Form {
 }
 
 /// A language for programs.
-#[derive(PartialEq, Eq)]
 pub(super) enum Language {
     Python,
+    /// The one before the current one, in which printing is a statement.
+    Python2,
     JavaScript,
 }
 
@@ -126,6 +129,8 @@ pub(super) fn form(sentence: &str) -> Option<Form> {
         Some(Form::Letter)
     } else if lower.contains("json") && lower.contains("answer") {
         Some(Form::Json)
+    } else if sentence.contains("boxed") && lower.contains("full sentence") {
+        Some(Form::Sentence)
     } else if sentence.contains("boxed") {
         Some(Form::Boxed)
     } else if sentence.contains("in words") {
@@ -147,7 +152,9 @@ pub(super) fn altered(number: u128, sentence: &str) -> u128 {
         (number + 5) / 10 * 10
     } else if sentence.contains("dd 1 to") {
         number + 1
-    } else if sentence.contains("in hundreds") {
+    } else if sentence.contains("in hundreds")
+        || sentence.contains("cents") && sentence.contains("euros")
+    {
         number / 100
     } else {
         number
@@ -198,6 +205,12 @@ pub(super) fn asks_for_answer(message: &str) -> bool {
     has_any(&message.to_lowercase(), &words)
 }
 
+/// Whether a sentence tells to ask something before anything else.
+pub(super) fn asks_back(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    lower.contains("ask ") && has_any(&lower, &["clarifying", "clarification"])
+}
+
 /// Whether a text tells to be content with a guess.
 pub(super) fn asks_for_guess(text: &str) -> bool {
     has_any(text, &["best estimate", "best guess"])
@@ -209,10 +222,47 @@ pub(super) fn gives_steps_lines(sentence: &str) -> bool {
     lower.contains("step") && lower.contains("line") && has_any(&lower, &["own", "each", "every"])
 }
 
+/// Whether a sentence tells to print, or that there is no need to.
+pub(super) fn printing(sentence: &str) -> Option<bool> {
+    let needless = ["no longer needed", "not needed", "needn't", "unnecessary"];
+    if sentence.to_lowercase().contains("print") && has_any(sentence, &needless) {
+        return Some(false);
+    }
+    let tells = [
+        "print(",
+        "rint the ",
+        "rints the ",
+        "rint its ",
+        "rints its ",
+    ];
+    has_any(sentence, &tells).then_some(true)
+}
+
+/// Whether a sentence tells to print the steps after the result, or not to.
+pub(super) fn prints_steps_last(sentence: &str) -> Option<bool> {
+    let lower = sentence.to_lowercase();
+    if !lower.contains("print") {
+        return None;
+    }
+    if has_any(&lower, &["only", "last"]) {
+        return Some(false);
+    }
+    (lower.contains("step") && lower.contains("below")).then_some(true)
+}
+
+/// Whether a sentence tells to go about it in another way after an error.
+pub(super) fn tells_to_change(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    has_any(&lower, &["error", "fail", "went wrong", "traceback"])
+        && has_any(&lower, &["another way", "differently"])
+}
+
 /// The language that a sentence speaks of.
 pub(super) fn language(sentence: &str) -> Option<Language> {
     if sentence.contains("JavaScript") {
         Some(Language::JavaScript)
+    } else if sentence.contains("Python 2") {
+        Some(Language::Python2)
     } else {
         sentence.contains("Python").then_some(Language::Python)
     }
@@ -229,6 +279,42 @@ pub(super) fn dozen(sentence: &str) -> Option<u128> {
 pub(super) fn argument_name(sentence: &str) -> Option<&str> {
     let speaks = has_any(sentence, &["argument", "parameter"]);
     sentence.split('`').nth(1).filter(|_| speaks)
+}
+
+/// The name of an argument that a sentence wants beside the program.
+pub(super) fn further_argument(sentence: &str) -> Option<&str> {
+    let speaks = sentence.contains("call") && has_any(sentence, &[" also ", " as well"]);
+    sentence.split('`').nth(1).filter(|_| speaks)
+}
+
+/// The marks that a sentence says programs stand between.
+pub(super) fn marks(sentence: &str) -> Option<(&str, &str)> {
+    let speaks = has_any(&sentence.to_lowercase(), &["program", "code", "call"]);
+    let (_, rest) = sentence.split_once(" between ")?;
+    let mut words = rest
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['.', ',', ';', ':']));
+    let (open, and, close) = (words.next()?, words.next()?, words.next()?);
+    let is_mark = |word: &str| word.starts_with(['[', '<']);
+    (speaks && and == "and" && is_mark(open) && is_mark(close)).then_some((open, close))
+}
+
+/// Whether a sentence tells to part thousands by points.
+pub(super) fn parts_thousands(sentence: &str) -> bool {
+    sentence.contains("thousands") && has_any(sentence, &["point", "dot"])
+}
+
+/// A number with points between thousands.
+pub(super) fn in_thousands(number: u128) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('.');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// What a sentence says is to be calculated from x and y: a function of both, or a formula.
