@@ -59,6 +59,7 @@ pub(crate) struct HookTexts {
     pub(crate) empty_output: String,
     pub(crate) error: String,
     pub(crate) nudge: String,
+    pub(crate) plan_next: String,
     pub(crate) force_final_answer: String,
     pub(crate) repeat: String,
     pub(crate) append: String,

@@ -8,8 +8,8 @@ use rollout::{RolloutId, Trajectory};
 use crate::cluster::Cluster;
 use crate::mining::mine;
 use crate::propose::{Proposal, TriedPatch, propose};
-use crate::record::{HarnessDim, Record, check_evidence};
-use crate::rules::{Rule, is_failure, rules};
+use crate::record::{HarnessDim, Record, Severity, check_evidence};
+use crate::rules::{Facts, Rule, is_failure, rules};
 
 /// Says why rollouts failed, and what might help.
 pub trait Critic {
@@ -70,11 +70,12 @@ impl RulesCritic {
 impl Critic for RulesCritic {
     fn diagnose(&self, harness: &Harness, trajectories: &[Trajectory]) -> Diagnosis {
         let mut diagnosis = Diagnosis::default();
+        let facts = Facts::of(harness, trajectories);
         let mut rules: Vec<(&Rule, Option<Vec<PatchOp>>)> = rules().map(|r| (r, None)).collect();
         for trajectory in trajectories.iter().filter(|t| is_failure(t)) {
             diagnosis.failures += 1;
             let found = rules.iter_mut().filter_map(|(rule, first_repair)| {
-                rule.detect_with(harness, trajectory, first_repair)
+                rule.detect_beside(&facts, harness, trajectory, first_repair)
                     .filter(|record| self.can_follow(harness, record))
             });
             for record in found {
@@ -85,6 +86,7 @@ impl Critic for RulesCritic {
             }
         }
         acquit(harness, trajectories, &mut diagnosis.records);
+        drop_mere_suspicions(&mut diagnosis.records);
         let explained: BTreeSet<&RolloutId> = diagnosis
             .records
             .iter()
@@ -140,6 +142,18 @@ fn acquit(harness: &Harness, trajectories: &[Trajectory], records: &mut Vec<Reco
             record.rule != rule.name || ENOUGH * count(&served, ops) <= count(&blamed, ops)
         });
     }
+}
+
+/// Suspicions are for rollouts that nothing explains.
+fn drop_mere_suspicions(records: &mut Vec<Record>) {
+    let explained: BTreeSet<RolloutId> = records
+        .iter()
+        .filter(|record| record.severity == Severity::High)
+        .map(|record| record.evidence.trajectory.clone())
+        .collect();
+    records.retain(|record| {
+        !record.rule.ends_with("_suspected") || !explained.contains(&record.evidence.trajectory)
+    });
 }
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ fn slug(text: &str) -> String {
 }
 
 /// Words of a problem that can be a topic.
-fn words(problem: &str) -> BTreeSet<String> {
+pub(crate) fn words(problem: &str) -> BTreeSet<String> {
     const GENERAL: [&str; 24] = [
         "about",
         "after",
@@ -277,7 +277,7 @@ fn words(problem: &str) -> BTreeSet<String> {
 }
 
 /// The program with letters for the numbers of the problem.
-fn form(program: &str, problem: &str) -> String {
+pub(crate) fn form(program: &str, problem: &str) -> String {
     let mut known: Vec<f64> = Vec::new();
     for number in numbers(problem) {
         if !known.contains(&number) {

@@ -36,6 +36,23 @@ pub(crate) const CAPACITY_UP: Repair = Repair {
     },
 };
 
+pub(crate) const SHOW_ALL: Repair = Repair {
+    name: "show_all",
+    summary: "show every note for every problem",
+    ops: |harness| {
+        let memory = &harness.memory;
+        let mut ops = Vec::new();
+        if memory.kind == MemoryKind::None {
+            let notes = value(MemoryKind::Notes);
+            ops.push(PatchOp::replace(path("memory.kind"), notes));
+        }
+        if memory.shown > 0 {
+            ops.push(PatchOp::remove(path("memory.shown")));
+        }
+        (!ops.is_empty()).then_some(ops)
+    },
+};
+
 pub(crate) const DROP_OLDEST: Repair = Repair {
     name: "drop_oldest",
     summary: "remove the older half of memory",

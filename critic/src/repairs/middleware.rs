@@ -283,6 +283,72 @@ pub(crate) const DROP_APPEND: Repair = Repair {
     ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::AppendMessage { .. })),
 };
 
+pub(crate) const DROP_PLAN: Repair = Repair {
+    name: "drop_plan",
+    summary: "ask for no plan",
+    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Plan { .. })),
+};
+
+pub(crate) const DROP_MESSAGES: Repair = Repair {
+    name: "drop_messages",
+    summary: "send the model no messages",
+    ops: |harness| {
+        remove_hooks(harness, |hook| {
+            matches!(
+                hook,
+                Hook::Nudge { .. }
+                    | Hook::ForceFinalAnswer { .. }
+                    | Hook::DetectRepeat { .. }
+                    | Hook::EmptyOutputHint { .. }
+                    | Hook::AppendMessage { .. }
+                    | Hook::ErrorHint { .. }
+                    | Hook::Verify { .. }
+                    | Hook::Plan { .. }
+            )
+        })
+    },
+};
+
+pub(crate) const SHIPPED_MESSAGES: Repair = Repair {
+    name: "shipped_messages",
+    summary: "put the shipped texts into the hooks that speak before a result",
+    ops: |harness| {
+        let texts = &catalogue().texts.hooks;
+        let nudge = with_tool_name(&texts.nudge, harness)?;
+        let next = with_tool_name(&texts.plan_next, harness)?;
+        let ops: Vec<PatchOp> = HookPoint::ALL
+            .into_iter()
+            .filter_map(|point| {
+                replace_hooks(harness, point, |hook| {
+                    let new = match hook {
+                        Hook::Nudge { max, .. } => Hook::Nudge {
+                            message: nudge.clone(),
+                            max: *max,
+                        },
+                        Hook::Plan { message, .. } => Hook::Plan {
+                            message: message.clone(),
+                            next: next.clone(),
+                        },
+                        Hook::ErrorHint { .. } => Hook::ErrorHint {
+                            message: texts.error.clone(),
+                        },
+                        Hook::EmptyOutputHint { .. } => Hook::EmptyOutputHint {
+                            message: texts.empty_output.clone(),
+                        },
+                        Hook::DetectRepeat { .. } => Hook::DetectRepeat {
+                            message: texts.repeat.clone(),
+                        },
+                        _ => return None,
+                    };
+                    (new != *hook).then_some(new)
+                })
+            })
+            .flatten()
+            .collect();
+        (!ops.is_empty()).then_some(ops)
+    },
+};
+
 pub(crate) const RETRY: Repair = Repair {
     name: "retry",
     summary: "begin again where a rollout ends without an answer",

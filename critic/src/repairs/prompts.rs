@@ -39,6 +39,17 @@ pub(crate) const ALL_EXAMPLES: Repair = Repair {
     ops: |harness| add_examples(harness, MOST_EXAMPLES),
 };
 
+pub(crate) const FEWER_EXAMPLES: Repair = Repair {
+    name: "fewer_examples",
+    summary: "show two of the examples",
+    ops: |harness| {
+        const LEFT: usize = 2;
+        let surplus = harness.prompts.examples.len().checked_sub(LEFT)?;
+        let last = path("prompts.examples").join(LEFT);
+        (surplus > 0).then(|| vec![PatchOp::remove(last); surplus])
+    },
+};
+
 pub(crate) const SYSTEM_USE_TOOL: Repair = Repair {
     name: "system_use_tool",
     summary: "say in the system prompt that the tool comes first",

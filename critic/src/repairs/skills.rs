@@ -70,9 +70,36 @@ pub(crate) const REMOVE_TRIGGERED: Repair = Repair {
     },
 };
 
+pub(crate) const DROP_LONGEST: Repair = Repair {
+    name: "drop_longest_skill",
+    summary: "remove the skill with the longest text",
+    ops: |harness| {
+        let skills = harness.skills.values();
+        let longest = skills.max_by_key(|skill| skill.body.len())?;
+        let field = path("skills").join(longest.name.as_str());
+        Some(vec![PatchOp::remove(field)])
+    },
+};
+
 /// Shows a skill for every problem.
 pub(crate) fn without_triggers(name: &str) -> PatchOp {
     PatchOp::replace(path("skills").join(name).join("triggers"), json!([]))
+}
+
+/// Takes a skill's Python away, and the skill with it where its text may need it.
+pub(crate) fn without_code(skill: &Skill) -> Option<Vec<PatchOp>> {
+    let field = path("skills").join(skill.name.as_str());
+    let shipped = catalogue().skills.iter().find(|known| {
+        let mut triggers = known.triggers.iter();
+        triggers.any(|trigger| skill.triggers.contains(trigger))
+    });
+    (!skill.python.is_empty()).then(|| match shipped {
+        Some(known) => vec![
+            PatchOp::replace(field.clone().join("body"), value(&known.body)),
+            PatchOp::replace(field.join("python"), json!("")),
+        ],
+        None => vec![PatchOp::remove(field)],
+    })
 }
 
 /// Adds a skill of the catalogue.

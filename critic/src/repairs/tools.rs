@@ -40,7 +40,7 @@ pub(crate) const PLAIN_SCHEMA: Repair = Repair {
     ops: |harness| {
         let (name, tool) = program_tool(harness)?;
         let field = tool_field(name.as_str()).join("parameters");
-        let plain = parameters(tool.code_argument()?);
+        let plain = parameters(likely_code_argument(tool)?);
         (tool.parameters != plain).then(|| vec![PatchOp::replace(field, plain)])
     },
 };
@@ -101,6 +101,23 @@ pub(crate) const PYTHON_TOOL: Repair = Repair {
             .then(|| vec![PatchOp::add(tool_field("python"), value(tool))])
     },
 };
+
+/// The argument that reads like the one for programs, or else the one that is run.
+fn likely_code_argument(tool: &Tool) -> Option<&str> {
+    const PROGRAM: [&str; 4] = ["code", "program", "script", "python"];
+    let properties = tool.parameters["properties"].as_object()?;
+    let speaks = |text: &str| {
+        let text = text.to_lowercase();
+        PROGRAM.iter().any(|word| text.contains(word))
+    };
+    let is_text = |schema: &Value| schema["type"] == "string";
+    let mut texts = properties.iter().filter(|(_, schema)| is_text(schema));
+    let likely = texts
+        .find(|(name, schema)| speaks(name) || schema["description"].as_str().is_some_and(speaks));
+    likely
+        .map(|(name, _)| name.as_str())
+        .or_else(|| tool.code_argument())
+}
 
 fn tool_field(name: &str) -> FieldPath {
     path("tools").join(name)

@@ -62,7 +62,14 @@ pub(super) fn forbids_tool(harness: &Harness, sentence: &str) -> bool {
     let is_not_for = tokens
         .windows(3)
         .any(|words| words[..2] == ["not", "for"] && words[2].starts_with("calculat"));
-    if is_not_for && tokens.iter().any(|token| is_tool(token)) {
+    // "Comments in the code" are no code.
+    let is_about_tool = (0..tokens.len()).any(|at| {
+        let mut before = tokens[..at].iter().rev();
+        let lead = before.find(|token| !matches!(**token, "the" | "a" | "any" | "your"));
+        let is_part = lead.is_some_and(|word| matches!(*word, "in" | "of" | "with" | "inside"));
+        is_tool(tokens[at]) && !is_part
+    });
+    if is_about_tool && (is_not_for || is_unfit(&tokens)) {
         return true;
     }
     (0..tokens.len()).any(|at| {
@@ -73,6 +80,90 @@ pub(super) fn forbids_tool(harness: &Harness, sentence: &str) -> bool {
             length > 0 && ends_phrase(rest.get(length).copied())
         })
     })
+}
+
+/// Whether something is said not to be there, or not to be good for this.
+fn is_unfit(tokens: &[&str]) -> bool {
+    const UNFIT: [&str; 16] = [
+        "unavailable",
+        "offline",
+        "broken",
+        "disabled",
+        "unreliable",
+        "forbidden",
+        "prohibited",
+        "banned",
+        "unnecessary",
+        "overkill",
+        "superfluous",
+        "discouraged",
+        "needless",
+        "untrusted",
+        "unwelcome",
+        "unwanted",
+    ];
+    const NOT: [&str; 20] = [
+        "meant",
+        "intended",
+        "needed",
+        "wanted",
+        "necessary",
+        "required",
+        "allowed",
+        "available",
+        "suitable",
+        "suited",
+        "permitted",
+        "worth",
+        "trusted",
+        "reliable",
+        "designed",
+        "made",
+        "supposed",
+        "useful",
+        "welcome",
+        "working",
+    ];
+    let is_denied = |at: usize| {
+        let before = &tokens[at.saturating_sub(2)..at];
+        before
+            .iter()
+            .any(|token| *token == "not" || token.ends_with("n't"))
+    };
+    (0..tokens.len())
+        .any(|at| UNFIT.contains(&tokens[at]) || NOT.contains(&tokens[at]) && is_denied(at))
+}
+
+/// Whether a sentence asks for a number and nothing else, or at once.
+pub(super) fn asks_for_bare_answer(sentence: &str) -> bool {
+    const VERBS: [&str; 9] = [
+        "reply", "answer", "respond", "return", "write", "give", "say", "output", "send",
+    ];
+    const BARE: [&str; 8] = [
+        "only",
+        "just",
+        "nothing",
+        "immediately",
+        "directly",
+        "straight",
+        "once",
+        "solely",
+    ];
+    let tokens = tokens(sentence);
+    let has = |words: &[&str]| tokens.iter().any(|token| words.contains(&token.as_str()));
+    let is_of_tool = has(&TOOL_WORDS) || has(&["after", "when", "until", "if", "has"]);
+    has(&VERBS) && has(&BARE) && !is_of_tool && !has(&NEGATIONS)
+}
+
+/// Whether a message speaks of calling a tool.
+pub(super) fn speaks_of_tool(harness: &Harness, text: &str) -> bool {
+    let mut names = harness
+        .tools
+        .keys()
+        .map(|name| name.as_str().to_lowercase());
+    let tokens = tokens(text);
+    let is_said = |word: &str| tokens.iter().any(|token| token == word);
+    TOOL_WORDS.iter().any(|word| is_said(word)) || names.any(|name| is_said(&name))
 }
 
 /// Whether the model is told to calculate by itself.
@@ -130,6 +221,242 @@ fn ends_phrase(next: Option<&str>) -> bool {
     next.is_none_or(|token| AFTER.contains(&token) || !token.contains(char::is_alphanumeric))
 }
 
+/// Amounts that a sentence may say are to be done to a number.
+#[derive(PartialEq)]
+pub(super) struct Amounts {
+    amount: Option<f64>,
+    is_rounding: bool,
+}
+
+impl Amounts {
+    pub(super) const NONE: Amounts = Amounts {
+        amount: None,
+        is_rounding: false,
+    };
+
+    pub(super) const fn exactly(amount: f64) -> Self {
+        Amounts {
+            amount: Some(amount),
+            is_rounding: false,
+        }
+    }
+
+    pub(super) const fn rounding(unit: f64) -> Self {
+        Amounts {
+            amount: Some(unit),
+            is_rounding: true,
+        }
+    }
+
+    /// How much of it a sentence says.
+    pub(super) fn weight(&self, sentence: &str) -> u32 {
+        const ROUGH: [&str; 8] = [
+            "round",
+            "nearest",
+            "significant",
+            "approximat",
+            "rough",
+            "whole",
+            "digits",
+            "decimal",
+        ];
+        let amounts = amounts(sentence);
+        let is_said = |wanted: f64| amounts.iter().any(|amount| is_near(*amount, wanted));
+        let lower = sentence.to_lowercase();
+        let is_rough = self.is_rounding && ROUGH.iter().any(|word| lower.contains(word));
+        u32::from(self.amount.is_some_and(is_said)) * 4 + u32::from(is_rough) * 4
+    }
+}
+
+/// The amounts that a sentence has in digits or in words.
+fn amounts(sentence: &str) -> Vec<f64> {
+    let lower = sentence.to_lowercase();
+    let mut amounts = numbers(sentence);
+    amounts.extend(
+        NUMBER_WORDS
+            .iter()
+            .filter(|(word, _)| has_word(&lower, word))
+            .map(|(_, number)| *number),
+    );
+    amounts
+}
+
+/// Whether a sentence may be about how to give the answer.
+pub(super) fn is_about_answer(sentence: &str) -> bool {
+    const ABOUT: [&str; 31] = [
+        "answer",
+        "answers",
+        "result",
+        "results",
+        "output",
+        "amount",
+        "amounts",
+        "number",
+        "numbers",
+        "figure",
+        "figures",
+        "value",
+        "values",
+        "total",
+        "totals",
+        "outcome",
+        "outcomes",
+        "sum",
+        "sums",
+        "quantity",
+        "quantities",
+        "solution",
+        "solutions",
+        "boxed",
+        "reply",
+        "report",
+        "state",
+        "finish",
+        "quote",
+        "printed",
+        "prints",
+    ];
+    let lower = sentence.to_lowercase();
+    ABOUT.iter().any(|word| has_word(&lower, word))
+}
+
+/// Whether a sentence names a form that isn't a plain number.
+pub(super) fn names_other_form(sentence: &str) -> bool {
+    const FORMS: [&str; 34] = [
+        "letter",
+        "letters",
+        "option",
+        "options",
+        "choice",
+        "choices",
+        "word",
+        "words",
+        "spelled",
+        "roman",
+        "numerals",
+        "binary",
+        "hexadecimal",
+        "json",
+        "yaml",
+        "xml",
+        "table",
+        "sentence",
+        "sentences",
+        "yes",
+        "category",
+        "label",
+        "interval",
+        "percent",
+        "confidence",
+        "symbols",
+        "unit",
+        "units",
+        "equation",
+        "formula",
+        "currency",
+        "noun",
+        "estimate",
+        "rhyme",
+    ];
+    let lower = sentence.to_lowercase();
+    let tokens = tokens(sentence);
+    // "A number without units", or a program that is written.
+    let is_other = tokens
+        .iter()
+        .any(|token| NEGATIONS.contains(&token.as_str()) || TOOL_WORDS.contains(&token.as_str()));
+    !is_other && FORMS.iter().any(|word| has_word(&lower, word))
+}
+
+/// Whether a sentence says how something is calculated.
+pub(super) fn calculates(sentence: &str) -> bool {
+    const WORDS: [&str; 18] = [
+        "multiply",
+        "multiplied",
+        "divide",
+        "divided",
+        "add",
+        "added",
+        "subtract",
+        "minus",
+        "plus",
+        "times",
+        "product",
+        "sum",
+        "difference",
+        "quotient",
+        "half",
+        "double",
+        "is",
+        "are",
+    ];
+    let lower = sentence.to_lowercase();
+    let has_sign = lower.contains(['+', '*', '/', '=', '×', '÷']);
+    has_sign || !numbers(&lower).is_empty() || WORDS.iter().any(|word| has_word(&lower, word))
+}
+
+/// Whether a sentence speaks of a language other than Python.
+pub(super) fn names_other_language(sentence: &str) -> bool {
+    const LANGUAGES: [&str; 30] = [
+        "javascript",
+        "js",
+        "typescript",
+        "java",
+        "ruby",
+        "perl",
+        "php",
+        "rust",
+        "golang",
+        "julia",
+        "matlab",
+        "octave",
+        "haskell",
+        "pascal",
+        "fortran",
+        "cobol",
+        "basic",
+        "lua",
+        "kotlin",
+        "swift",
+        "scala",
+        "bash",
+        "shell",
+        "sql",
+        "mathematica",
+        "wolfram",
+        "lisp",
+        "c++",
+        "c#",
+        "pseudocode",
+    ];
+    let lower = sentence.to_lowercase();
+    // In capitals or after a preposition, one letter is a language too.
+    let is_letter = ["in C", "in R", "using R", "using C"]
+        .iter()
+        .any(|words| has_word(sentence, words));
+    is_letter || LANGUAGES.iter().any(|word| has_word(&lower, word))
+}
+
+/// Whether a sentence gives `name` as that of an argument.
+pub(super) fn names_argument(sentence: &str, name: &str) -> bool {
+    const ABOUT: [&str; 8] = [
+        "argument",
+        "arguments",
+        "parameter",
+        "parameters",
+        "field",
+        "key",
+        "takes",
+        "called",
+    ];
+    let is_marked = ['`', '"', '\''].iter().any(|mark| {
+        let marked = format!("{mark}{name}{mark}");
+        sentence.contains(&marked)
+    });
+    let lower = sentence.to_lowercase();
+    let is_about = ABOUT.iter().any(|word| has_word(&lower, word));
+    has_word(sentence, name) && (is_marked || is_about)
+}
+
 /// Whether `sentence` tells to turn `printed` into `answer`.
 pub(super) fn alters(sentence: &str, printed: f64, answer: f64) -> bool {
     const MEANT: [&str; 9] = [
@@ -140,13 +467,7 @@ pub(super) fn alters(sentence: &str, printed: f64, answer: f64) -> bool {
     if !MEANT.iter().any(|word| has_word(&lower, word)) {
         return false;
     }
-    let mut amounts = numbers(sentence);
-    amounts.extend(
-        NUMBER_WORDS
-            .iter()
-            .filter(|(word, _)| has_word(&lower, word))
-            .map(|(_, number)| *number),
-    );
+    let mut amounts = amounts(sentence);
     amounts.retain(|amount| *amount > 0.0);
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
     let rounds = words.any(|word| {
@@ -191,7 +512,10 @@ pub(super) fn alters(sentence: &str, printed: f64, answer: f64) -> bool {
 }
 
 /// Words that stand for an amount in an instruction.
-const NUMBER_WORDS: [(&str, f64); 19] = [
+const NUMBER_WORDS: [(&str, f64); 22] = [
+    ("percent", 100.0),
+    ("dozen", 12.0),
+    ("dozens", 12.0),
     ("one", 1.0),
     ("two", 2.0),
     ("twice", 2.0),
@@ -267,14 +591,28 @@ pub(super) fn names_code(sentence: &str, name: &str) -> bool {
 
 /// Whether a sentence asks for a long text.
 pub(super) fn asks_for_length(sentence: &str) -> bool {
-    const LENGTH: [&str; 7] = [
+    const LENGTH: [&str; 21] = [
         "at length",
         "in detail",
+        "in full",
         "every detail",
+        "every thought",
         "long explanation",
         "words or more",
         "as long as possible",
+        "from all sides",
         "essay",
+        "paragraphs",
+        "discuss",
+        "elaborate",
+        "thorough",
+        "lengthy",
+        "verbose",
+        "exhaustive",
+        "extensive",
+        "restate",
+        "a story",
+        "a poem",
     ];
     let sentence = sentence.to_lowercase();
     let counts_words = sentence.contains("at least")
@@ -282,6 +620,46 @@ pub(super) fn asks_for_length(sentence: &str) -> bool {
             .iter()
             .any(|unit| has_word(&sentence, unit));
     counts_words || LENGTH.iter().any(|words| sentence.contains(words))
+}
+
+/// Whether a sentence asks for a further call where nothing went wrong.
+pub(super) fn asks_for_more(sentence: &str) -> bool {
+    const MORE: [&str; 12] = [
+        "again", "twice", "thrice", "another", "repeat", "repeated", "rerun", "recheck", "second",
+        "third", "times", "several",
+    ];
+    const CALLS: [&str; 7] = ["run", "runs", "call", "calls", "check", "checked", "repeat"];
+    const WRONG: [&str; 8] = [
+        "error", "errors", "fails", "failed", "nothing", "if", "unless", "once",
+    ];
+    let tokens = tokens(sentence);
+    let has = |words: &[&str]| tokens.iter().any(|token| words.contains(&token.as_str()));
+    has(&MORE) && (has(&CALLS) || has(&TOOL_WORDS)) && !has(&WRONG) && !has(&NEGATIONS)
+}
+
+/// Whether a sentence asks not to give the answer.
+pub(super) fn withholds_answer(sentence: &str) -> bool {
+    const VERBS: [&str; 12] = [
+        "state", "give", "answer", "reveal", "tell", "write", "report", "show", "mention", "reply",
+        "box", "say",
+    ];
+    const OTHER: [&str; 12] = [
+        "else", "than", "unit", "units", "explain", "words", "without", "before", "unless", "if",
+        "again", "comments",
+    ];
+    let tokens = tokens(sentence);
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let is_refused = tokens
+        .windows(2)
+        .any(|pair| matches!(pair[0], "not" | "don't" | "never") && VERBS.contains(&pair[1]));
+    let is_kept = tokens
+        .windows(3)
+        .any(|words| words == ["to", "yourself", "."])
+        || tokens.ends_with(&["to", "yourself"]);
+    let is_other = tokens
+        .iter()
+        .any(|token| OTHER.contains(token) || TOOL_WORDS.contains(token));
+    (is_refused || is_kept) && !is_other && is_about_answer(sentence)
 }
 
 /// Whether a sentence asks for the answer in words, which no verifier reads as a number.
@@ -307,136 +685,4 @@ pub(super) fn asks_for_words(sentence: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::start;
-
-    #[test]
-    fn what_speaks_against_a_tool() {
-        let harness = start();
-        for sentence in [
-            "Never use tools like python.",
-            "Work it out in your head.",
-            "It is quicker to do sums in your head.",
-            "Do not call python for small numbers.",
-            "Never use it for calculations.",
-            "The tool is not for calculations.",
-            "Solve this without any tool, please.",
-            "Don’t use the tool: solve it yourself.",
-            "You must not write any code here.",
-            "Avoid the python tool.",
-            "Use no tools.",
-        ] {
-            assert!(forbids_tool(&harness, sentence), "{sentence}");
-        }
-    }
-
-    #[test]
-    fn what_only_says_how_a_tool_is_used() {
-        let harness = start();
-        for sentence in [
-            "Numbers are calculated with the python tool, never in the head.",
-            "Never calculate in your head.",
-            "Do not work it out by hand.",
-            "Call the tool instead of doing it mentally.",
-            "Never answer without calling the python tool.",
-            "Use it for every calculation and print the result.",
-            "You may use the python tool to compute things.",
-            "Do not use abbreviations.",
-            "Avoid long texts.",
-            "Do not call the tool again once it has printed the number.",
-            "Never call the tool more than three times.",
-            "Do not use python packages.",
-            "Avoid comments in the program.",
-            "Do not write a program that reads input.",
-            "If no tool fits, answer directly.",
-            "The tool is called python; there is no other tool.",
-        ] {
-            assert!(!forbids_tool(&harness, sentence), "{sentence}");
-        }
-    }
-
-    #[test]
-    fn what_alters_an_answer() {
-        let rounding = "Round the answer to the nearest ten.";
-        assert!(alters(rounding, 37.0, 40.0));
-        assert!(!alters(rounding, 37.0, 39.0));
-        assert!(!alters(rounding, 37.0, 90.0));
-        assert!(alters(
-            "Add one to every number that is printed.",
-            37.0,
-            38.0
-        ));
-        assert!(alters("The answer is half of the output.", 38.0, 19.0));
-        assert!(alters(
-            "The answer is one more than the output.",
-            38.0,
-            39.0
-        ));
-        assert!(!alters("Give the answer in a box.", 37.0, 38.0));
-        // An arithmetic rule that speaks of no answer tells how to calculate, not what to reply.
-        assert!(!alters("Divide by 2 for pairs.", 38.0, 19.0));
-        // Amounts that nothing is to be done with, when the model is off by as much.
-        for sentence in [
-            "The answer is one number, without units.",
-            "Give no more than one number as the answer.",
-            "Double-check the number before you answer.",
-            "Turn around the two numbers of the result.",
-        ] {
-            assert!(!alters(sentence, 37.0, 38.0), "{sentence}");
-            assert!(!alters(sentence, 37.0, 39.0), "{sentence}");
-        }
-        assert!(!alters("Check the number twice.", 37.0, 39.0));
-    }
-
-    #[test]
-    fn names_and_words_that_only_sound_like_them() {
-        for sentence in [
-            "Since Monday the tool is called calc.",
-            "Call calc for every calculation.",
-            "Call the calc with a program.",
-            "Use `calc` first.",
-            "The calc tool comes first.",
-            "Write calc(program).",
-        ] {
-            assert!(names_tool(sentence, "calc"), "{sentence}");
-        }
-        let plain = "Call the tool and then give the answer in a box.";
-        assert!(!names_tool(plain, "answer"));
-        assert!(!names_tool(plain, "box"));
-        for sentence in [
-            "Start with import helpers.",
-            "Calculate with the module helpers.",
-            "It ends with print(helpers).",
-            "Call helpers() first.",
-            "Use helpers.total for sums.",
-            "Set helpers = 5 first.",
-        ] {
-            assert!(names_code(sentence, "helpers"), "{sentence}");
-        }
-        for sentence in ["Ask the helpers.", "A program is a text of helpers"] {
-            assert!(!names_code(sentence, "helpers"), "{sentence}");
-        }
-        assert!(!names_code("A program prints a number.", "a"));
-    }
-
-    #[test]
-    fn what_asks_for_words_and_what_only_has_some() {
-        for sentence in [
-            "Write the final answer in words.",
-            "Give each number spelled out.",
-            "The result in Roman numerals, please.",
-        ] {
-            assert!(asks_for_words(sentence), "{sentence}");
-        }
-        for sentence in [
-            "Explain in words how you found the answer.",
-            "Do not write the answer in words.",
-            "Write the answer in a box.",
-        ] {
-            assert!(!asks_for_words(sentence), "{sentence}");
-        }
-        assert!(asks_for_length("Explain it in at least 300 words."));
-        assert!(!asks_for_length("Write at least one program."));
-    }
-}
+mod tests;

@@ -3,8 +3,10 @@
 use harness::{Eviction, MemoryKind};
 use rollout::{Event, ExitReason};
 
+use super::skills::wrong_program;
 use super::view::{View, mentions, numbers};
 use super::{Finding, Rule, told};
+use crate::mining::words;
 use crate::record::HarnessDim::M;
 use crate::record::RootCause::MemoryOverflow;
 use crate::record::Severity::{High, Low};
@@ -60,6 +62,28 @@ pub(super) const RULES: &[Rule] = &[
         look: stale_number,
     },
     Rule {
+        name: "note_not_shown",
+        root_cause: MemoryOverflow,
+        explain: "A note in memory was kept from the model, and it is about this problem, or every problem \
+                  of the topic fails in one way.",
+        repairs: &[repair::SHOW_ALL],
+        look: |view| {
+            hidden_note(view)?;
+            Some(Finding {
+                severity: High,
+                ..wrong_program(view)?
+            })
+        },
+    },
+    Rule {
+        name: "note_misleads",
+        root_cause: MemoryOverflow,
+        explain: "A note says how to calculate on a topic, and every problem of that topic fails by a \
+                  program of the same form.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::misleading(view, M),
+    },
+    Rule {
         name: "note_against_tool",
         root_cause: MemoryOverflow,
         explain: "A note speaks against a tool that the harness offers, and the model didn't call \
@@ -77,7 +101,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "note_names_unknown_tool",
         root_cause: MemoryOverflow,
-        explain: "The model called a tool that doesn't exist, by a name that a note gives.",
+        explain: "The model called a tool or gave an argument that doesn't exist, by a name that a note \
+                  gives.",
         repairs: &[repair::CLEAR],
         look: |view| told::naming_unknown_tool(view, M),
     },
@@ -132,6 +157,22 @@ pub(super) const RULES: &[Rule] = &[
             is_met.then(|| view.last_words()?.last_line(Low)).flatten()
         },
     },
+    Rule {
+        name: "note_asks_for_more",
+        root_cause: MemoryOverflow,
+        explain: "A note asks for further calls, and the rollout had a result and went on calling without an \
+                  answer.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::asking_for_more(view, M),
+    },
+    Rule {
+        name: "note_suspected",
+        root_cause: MemoryOverflow,
+        explain: "Most rollouts fail, nothing explains this one, and the notes may be why: the gate can tell, with \
+                  the shipped text or none in their place.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::suspected(view, M),
+    },
 ];
 
 /// Numbers that programs use whatever the problem: a note that holds one explains nothing.
@@ -143,6 +184,22 @@ const SMALL: f64 = 10.0;
 fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = (usize, &'a String)> {
     let entries = view.harness.memory.entries.iter().enumerate();
     entries.filter(move |(_, entry)| view.said(entry.trim()).is_some())
+}
+
+/// A note that wasn't shown and that shares a word with the problem; where the topic is
+/// misunderstood, any.
+pub(super) fn hidden_note(view: &View<'_>) -> Option<usize> {
+    wrong_program(view)?;
+    let topics = words(view.problem()?);
+    let is_lost = view.facts.misunderstanding(view).is_some();
+    let mut hidden = view.harness.memory.entries.iter().enumerate();
+    let about = |note: &str| {
+        let mut words = words(note).into_iter();
+        words.any(|word| told::is_topic(&topics, &word))
+    };
+    hidden
+        .find(|(_, note)| view.said(note.trim()).is_none() && (is_lost || about(note)))
+        .map(|(index, _)| index)
 }
 
 /// A wrong answer that is a number of memory, and of nothing else that the model saw.

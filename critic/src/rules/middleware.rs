@@ -1,12 +1,14 @@
 //! Rules of dimension Mid: an agent loop that doesn't fit the model.
 
-use harness::{CallFormat, Hook};
-use rollout::{Event, ExitReason, Finish};
+use harness::{CallFormat, Hook, HookPoint};
+use rollout::{Event, ExitReason, Finish, StepKind};
 
+use super::meaning::speaks_of_tool;
 use super::memory::notes_fill_context;
 use super::tools::silent_program;
 use super::view::{At, NOISY, View, ends_in_circles, is_rounding, last_line, numbers, values};
-use super::{Rule, told};
+use super::{Finding, Rule, prompts, skills, told, tools};
+use crate::catalogue::catalogue;
 use crate::record::HarnessDim::Mid;
 use crate::record::RootCause::MiddlewareMismatch;
 use crate::record::Severity::{High, Low, Medium};
@@ -196,6 +198,7 @@ pub(super) const RULES: &[Rule] = &[
                   calculating in its head.",
         repairs: &[
             repair::APPEND_ANSWER_REMINDER,
+            repair::DROP_APPEND,
             repair::GREEDY,
             repair::FORCE_FINAL_ANSWER,
             repair::VERIFY,
@@ -326,9 +329,15 @@ pub(super) const RULES: &[Rule] = &[
         repairs: &[repair::CONTEXT_UP, repair::COMPACT, repair::TOKENS_DOWN],
         look: |view| {
             let is_met = view.trajectory.exit == ExitReason::ContextLimit;
-            // Notes that take the room are the fault.
-            let is_by_notes = notes_fill_context(view);
-            let severity = if is_by_notes { Medium } else { High };
+            // Texts that take the room are the fault.
+            let mut texts = [
+                prompts::fills_context(view),
+                tools::fills_context(view),
+                skills::fills_context(view),
+            ]
+            .into_iter();
+            let is_by_text = notes_fill_context(view) || texts.any(|finding| finding.is_some());
+            let severity = if is_by_text { Medium } else { High };
             is_met
                 .then(|| view.last_words()?.last_line(severity))
                 .flatten()
@@ -380,13 +389,16 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "stop_cuts_call",
         root_cause: MiddlewareMismatch,
-        explain: "A stop text of the harness ended a reply in the middle of a call.",
+        explain: "A stop text of the harness ended a reply in the middle of a call, or before it came to a \
+                  call or an answer.",
         repairs: &[repair::DROP_STOP],
         look: |view| {
             let calls = &view.trajectory.model_calls;
             let is_stopped = calls.iter().any(|call| call.finish == Finish::StopString);
             let is_met = is_stopped && !view.harness.middleware.protocol.stop.is_empty();
-            let cut = view.replies().find(|at| has_open_call(at.text()));
+            let open = view.replies().find(|at| has_open_call(at.text()));
+            let is_mute = !view.states_answer() || view.ignores_tool();
+            let cut = open.or_else(|| view.last_words().filter(|_| is_mute));
             is_met.then(|| cut?.last_line(High)).flatten()
         },
     },
@@ -397,6 +409,27 @@ pub(super) const RULES: &[Rule] = &[
                   model didn't call it.",
         repairs: &[repair::DROP_APPEND, repair::NUDGE],
         look: |view| told::against_tool(view, Mid),
+    },
+    Rule {
+        name: "message_before_guess",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message came before any result, and the reply to it was an answer without a \
+                  call.",
+        repairs: &[
+            repair::SHIPPED_MESSAGES,
+            repair::TURNS_UP,
+            repair::DROP_PLAN,
+            repair::DROP_MESSAGES,
+        ],
+        look: message_before_guess,
+    },
+    Rule {
+        name: "message_misleads",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message says how to calculate on a topic, and every problem of that topic fails \
+                  by a program of the same form.",
+        repairs: &[repair::DROP_APPEND],
+        look: |view| told::misleading(view, Mid),
     },
     Rule {
         name: "message_alters_answer",
@@ -465,7 +498,58 @@ pub(super) const RULES: &[Rule] = &[
                 .last_line(Low)
         },
     },
+    Rule {
+        name: "message_asks_for_more",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message asks for further calls, and the rollout had a result and went on calling without an \
+                  answer.",
+        repairs: &[repair::SHIPPED_MESSAGES, repair::DROP_MESSAGES],
+        look: |view| told::asking_for_more(view, Mid),
+    },
+    Rule {
+        name: "message_suspected",
+        root_cause: MiddlewareMismatch,
+        explain: "Most rollouts fail, nothing explains this one, and a hook's message may be why: the gate can tell, with \
+                  the shipped text or none in its place.",
+        repairs: &[repair::SHIPPED_MESSAGES, repair::DROP_MESSAGES],
+        look: |view| told::suspected(view, Mid),
+    },
 ];
+
+/// Whether a message that doesn't speak of the tool is what an answer without a call replies to.
+pub(super) fn is_sent_to_guess(view: &View<'_>) -> bool {
+    message_before_guess(view).is_some_and(|finding| finding.severity == High)
+}
+
+fn message_before_guess(view: &View<'_>) -> Option<Finding> {
+    if !view.states_answer() || view.last_good_result().is_some() {
+        return None;
+    }
+    let reply = view.replies().next_back()?;
+    let is_message = |at: &At<'_>| matches!(at.step.kind, StepKind::User | StepKind::ToolResult);
+    let mut before = view.steps().filter(|at| at.index < reply.index);
+    let message = before.rfind(is_message)?;
+    let hooks = &view.harness.middleware.hooks;
+    let (text, is_telling) = if message.step.kind == StepKind::User {
+        // A check doubts an answer that was given before.
+        let sender = view.sender(message).filter(|hook| *hook != "verify")?;
+        // Asked for it in the last of several turns, it has had its chance.
+        let is_late = sender == "force_final_answer" && view.replies().count() > 1;
+        let is_call = speaks_of_tool(view.harness, message.text());
+        (message.text(), !is_late && !is_call)
+    } else {
+        let catalogue = &catalogue().texts.hooks;
+        let shipped = [&catalogue.error, &catalogue.empty_output, &catalogue.repeat];
+        let mut points = HookPoint::ALL.into_iter();
+        let said = points.find_map(|point| {
+            let messages = hooks.at(point).iter().flat_map(told::messages_of);
+            let mut said = messages.filter(|text| message.text().contains(text.trim()));
+            said.next()
+        })?;
+        (said, shipped.iter().all(|text| text.as_str() != said))
+    };
+    message.quote(if is_telling { High } else { Low }, last_line(text)?)
+}
 
 fn is_fenced(view: &View<'_>) -> bool {
     view.harness.middleware.protocol.call_format == CallFormat::Fenced

@@ -6,6 +6,7 @@
 //! dimensions, and the gate finds out which repair helps.
 
 mod agent;
+mod facts;
 mod meaning;
 mod memory;
 mod middleware;
@@ -19,6 +20,10 @@ mod view;
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests;
 
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
+mod pattern_tests;
+
 use harness::{Harness, PROBLEM_SLOT, PatchOp};
 use rollout::Trajectory;
 
@@ -26,6 +31,7 @@ use crate::record::{Evidence, Record, RootCause, Severity};
 use crate::repairs::{Repair, checked_patch};
 use view::View;
 
+pub(crate) use facts::Facts;
 pub(crate) use view::numbers;
 
 /// One deterministic rule.
@@ -46,12 +52,14 @@ impl Rule {
     /// The fault, if the failed `trajectory` shows it. A solved trajectory and one that an
     /// infrastructure fault ended show none.
     pub fn detect(&self, harness: &Harness, trajectory: &Trajectory) -> Option<Record> {
-        self.detect_with(harness, trajectory, &mut None)
+        self.detect_beside(&Facts::none(), harness, trajectory, &mut None)
     }
 
-    /// The same with the rule's first repair for `harness` kept from one trajectory to the next.
-    pub(crate) fn detect_with(
+    /// The same beside what all rollouts show, with the rule's first repair for `harness` kept from one
+    /// trajectory to the next.
+    pub(crate) fn detect_beside(
         &self,
+        facts: &Facts,
         harness: &Harness,
         trajectory: &Trajectory,
         first_repair: &mut Option<Vec<PatchOp>>,
@@ -59,7 +67,7 @@ impl Rule {
         if !is_failure(trajectory) {
             return None;
         }
-        let finding = (self.look)(&View::new(harness, trajectory))?;
+        let finding = (self.look)(&View::beside(facts, harness, trajectory))?;
         let diff_suggestion = self.operations(harness, finding.ops, first_repair);
         Some(Record {
             root_cause: self.root_cause,

@@ -1,14 +1,15 @@
 //! Rules of dimension P: prompt ambiguity.
 
+use harness::{Example, PatchOp};
 use rollout::Event;
 
-use super::skills::wrong_program;
+use super::skills::{teaching_example, wrong_program};
 use super::view::{View, is_calculation, mentions, numbers};
 use super::{Finding, Rule, told};
 use crate::record::HarnessDim::P;
 use crate::record::RootCause::PromptAmbiguity;
 use crate::record::Severity::{High, Low, Medium};
-use crate::repairs::prompts as repair;
+use crate::repairs::{path, prompts as repair};
 
 /// Examples below this count are few.
 const FEW_EXAMPLES: usize = 3;
@@ -99,7 +100,12 @@ pub(super) const RULES: &[Rule] = &[
                 let mut answered = numbers(answer).into_iter();
                 answered.any(|number| printed.last() == Some(&number))
             });
-            let severity = if is_printed { High } else { Low };
+            let severity = match is_printed {
+                // A sentence that asks for it is at fault, wherever it stands.
+                true if told::has_altering_sentence(view) => Medium,
+                true => High,
+                false => Low,
+            };
             view.answer_has_words()
                 .then(|| said.line(severity, |line| line.contains(answer)))
                 .flatten()
@@ -157,21 +163,42 @@ pub(super) const RULES: &[Rule] = &[
         name: "prompt_alters_answer",
         root_cause: PromptAmbiguity,
         explain: "The answer is what a sentence of the prompts makes of the number that the tool \
-                  printed, such as a rounded one.",
+                  printed, such as a rounded one, or of what an example's tool printed.",
         repairs: &[repair::TASK_PLAIN, repair::FINAL_BOXED],
-        look: |view| told::altering_answer(view, P),
+        look: |view| told::altering_answer(view, P).or_else(|| altering_example(view)),
+    },
+    Rule {
+        name: "prompt_misleads",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts say or an example shows how to calculate on a topic, and every problem of \
+                  that topic fails by a program of the same form.",
+        repairs: &[repair::TASK_PLAIN, repair::SYSTEM_USE_TOOL],
+        look: |view| {
+            let shown = || {
+                let (index, _) = teaching_example(view)?;
+                let field = path("prompts.examples").join(index);
+                Some(Finding {
+                    severity: High,
+                    ops: Some(vec![PatchOp::remove(field)]),
+                    ..wrong_program(view)?
+                })
+            };
+            told::misleading(view, P).or_else(shown)
+        },
     },
     Rule {
         name: "prompt_names_unknown_tool",
         root_cause: PromptAmbiguity,
-        explain: "The model called a tool that doesn't exist, by a name that the prompts give.",
+        explain: "The model called a tool or gave an argument that doesn't exist, by a name that the \
+                  prompts give.",
         repairs: &[repair::SYSTEM_USE_TOOL],
         look: |view| told::naming_unknown_tool(view, P),
     },
     Rule {
         name: "prompt_names_missing_code",
         root_cause: PromptAmbiguity,
-        explain: "A program failed over a name that Python doesn't know and that the prompts give.",
+        explain: "A program failed over a name that Python doesn't know and that the prompts give, or \
+                  isn't Python and the prompts speak of another language.",
         repairs: &[repair::SYSTEM_USE_TOOL],
         look: |view| told::naming_missing_code(view, P),
     },
@@ -190,7 +217,53 @@ pub(super) const RULES: &[Rule] = &[
         repairs: &[repair::FINAL_BOXED, repair::TASK_PLAIN],
         look: |view| told::asking_for_words(view, P),
     },
+    Rule {
+        name: "prompt_fills_context",
+        root_cause: PromptAmbiguity,
+        explain: "Prompts and examples take more than half of a context that is long enough for what is \
+                  needed, and the rollout ran out of it.",
+        repairs: &[
+            repair::SYSTEM_SHORT,
+            repair::TASK_PLAIN,
+            repair::FEWER_EXAMPLES,
+        ],
+        look: fills_context,
+    },
+    Rule {
+        name: "prompt_asks_for_more",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts ask for further calls, and the rollout had a result and went on calling without an \
+                  answer.",
+        repairs: &[repair::TASK_PLAIN, repair::SYSTEM_USE_TOOL],
+        look: |view| told::asking_for_more(view, P),
+    },
+    Rule {
+        name: "prompt_suspected",
+        root_cause: PromptAmbiguity,
+        explain: "Most rollouts fail, nothing explains this one, and the prompts may be why: the gate can tell, with \
+                  the shipped text or none in their place.",
+        repairs: &[
+            repair::FINAL_BOXED,
+            repair::TASK_PLAIN,
+            repair::SYSTEM_USE_TOOL,
+        ],
+        look: |view| told::suspected(view, P),
+    },
 ];
+
+pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
+    let prompts = &view.harness.prompts;
+    let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
+    let shown: usize = texts.iter().map(|text| text.len()).sum();
+    let examples = prompts.examples.iter().map(|example| {
+        let steps = example.steps.iter();
+        let called = steps.map(|step| {
+            step.arguments.values().map(String::len).sum::<usize>() + step.result.len()
+        });
+        example.problem.len() + example.answer.len() + called.sum::<usize>()
+    });
+    view.fills_context(shown + examples.sum::<usize>())
+}
 
 /// Whether a text names a tool, or asks for a program.
 fn asks_for_tool(view: &View<'_>, text: &str) -> bool {
@@ -199,6 +272,28 @@ fn asks_for_tool(view: &View<'_>, text: &str) -> bool {
     words.push("program".to_owned());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     mentions(text, &words)
+}
+
+/// An example whose answer isn't its tool's last number, where the model's isn't either.
+fn altering_example(view: &View<'_>) -> Option<Finding> {
+    view.differing_numbers()?;
+    let examples = view.harness.prompts.examples.iter().enumerate();
+    let differs = |example: &Example| {
+        let printed = example.steps.last().map(|step| numbers(&step.result));
+        let answer = numbers(&example.answer);
+        let last = printed.as_ref().and_then(|printed| printed.last());
+        last.is_some_and(|last| !answer.is_empty() && !answer.contains(last))
+    };
+    let ops: Vec<PatchOp> = examples
+        .rev()
+        .filter(|(_, example)| differs(example))
+        .map(|(index, _)| PatchOp::remove(path("prompts.examples").join(index)))
+        .collect();
+    let finding = view.last_good_result()?.last_line(High)?;
+    (!ops.is_empty()).then_some(Finding {
+        ops: Some(ops),
+        ..finding
+    })
 }
 
 fn examples_too_few(view: &View<'_>) -> Option<Finding> {

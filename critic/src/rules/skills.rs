@@ -1,12 +1,13 @@
 //! Rules of dimension S: missing skills.
 
-use harness::Skill;
+use harness::{Example, Skill};
 use rollout::Event;
 
-use super::memory::stale_number;
+use super::memory::{hidden_note, stale_number};
 use super::view::{View, has_word, mentions, numbers};
 use super::{Finding, Rule, told};
 use crate::catalogue::catalogue;
+use crate::mining::{form, words};
 use crate::record::HarnessDim::S;
 use crate::record::RootCause::SkillMissing;
 use crate::record::Severity::{High, Low, Medium};
@@ -87,11 +88,57 @@ pub(super) const RULES: &[Rule] = &[
             let finding = wrong_program(view).filter(|_| !is_shown)?;
             let hidden = view.harness.skills.contains_key(&skill.name);
             // A wrong number that a note gave is the note's fault.
-            let is_by_note = stale_number(view).is_some();
+            let is_by_note = stale_number(view).is_some() || hidden_note(view).is_some();
+            let is_explained = is_by_note || told::is_misled_elsewhere(view);
             Some(Finding {
-                severity: if is_by_note { Medium } else { High },
+                severity: if is_explained { Medium } else { High },
                 ops: (!hidden).then(|| repair::add(skill)),
                 ..finding
+            })
+        },
+    },
+    Rule {
+        name: "topic_misunderstood",
+        root_cause: SkillMissing,
+        explain: "Every problem of this topic fails by a program of the same form, and no text that the \
+                  model was shown says how to calculate there: something has to be known that it \
+                  doesn't know.",
+        repairs: &[repair::WORDS_TO_EQUATION, repair::ONE_STEP_A_LINE],
+        look: |view| {
+            view.facts.misunderstanding(view)?;
+            Some(Finding {
+                severity: if is_explained_elsewhere(view) {
+                    Low
+                } else {
+                    High
+                },
+                ..wrong_program(view)?
+            })
+        },
+    },
+    Rule {
+        name: "skill_code_fails",
+        root_cause: SkillMissing,
+        explain: "A skill brings Python along, and all programs that it was loaded for failed with one \
+                  and the same error, or with one that has a name of that Python in it.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| {
+            let skill = shown(view).find(|skill| !skill.python.trim().is_empty())?;
+            let error = view.event(|event| matches!(event, Event::ToolError { .. }))?;
+            let line = error
+                .text()
+                .lines()
+                .find(|line| line.starts_with("[error]"))?;
+            let is_repeated = view.last_good_result().is_none();
+            let is_named = identifiers(line).any(|name| has_word(&skill.python, name));
+            let severity = match (is_repeated, is_named) {
+                (true, true) => High,
+                (true, false) => Medium,
+                (false, _) => Low,
+            };
+            Some(Finding {
+                ops: repair::without_code(skill),
+                ..error.quote(severity, line)?
             })
         },
     },
@@ -166,7 +213,13 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| {
             let problem = view.problem()?;
             let mut skills = view.harness.skills.values();
-            let hidden = skills.find(|skill| !is_shown(view, skill) && is_topic(skill, problem))?;
+            let hidden = skills.find(|skill| {
+                // Triggers that stand in no problem are of no use, whatever the skill is about.
+                let is_idle = view.facts.is_idle(&skill.name)
+                    && view.facts.misunderstanding(view).is_some()
+                    && !is_explained_elsewhere(view);
+                !is_shown(view, skill) && (is_idle || is_topic(skill, problem))
+            })?;
             // What it says may be what the program got wrong; other failures it hardly explains.
             let severity = if wrong_program(view).is_some() {
                 High
@@ -179,6 +232,30 @@ pub(super) const RULES: &[Rule] = &[
                 ..finding
             })
         },
+    },
+    Rule {
+        name: "skill_fills_context",
+        root_cause: SkillMissing,
+        explain: "Skills take more than half of a context that is long enough for what is needed, and the \
+                  rollout ran out of it.",
+        repairs: &[repair::SHIPPED_BODIES, repair::DROP_LONGEST],
+        look: fills_context,
+    },
+    Rule {
+        name: "skill_asks_for_more",
+        root_cause: SkillMissing,
+        explain: "A skill asks for further calls, and the rollout had a result and went on calling without an \
+                  answer.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::asking_for_more(view, S),
+    },
+    Rule {
+        name: "skill_suspected",
+        root_cause: SkillMissing,
+        explain: "Most rollouts fail, nothing explains this one, and a skill that was shown may be why: the gate can tell, with \
+                  the shipped text or none in its place.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::suspected(view, S),
     },
 ];
 
@@ -196,6 +273,40 @@ pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
     is_met.then(|| call.last_line(Medium)).flatten()
 }
 
+pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
+    view.fills_context(shown(view).map(|skill| skill.body.len()).sum())
+}
+
+/// Whether a text outside the skills may be what a topic fails by.
+fn is_explained_elsewhere(view: &View<'_>) -> bool {
+    told::is_misled_elsewhere(view)
+        || stale_number(view).is_some()
+        || hidden_note(view).is_some()
+        || teaching_example(view).is_some()
+}
+
+/// An example on the topic whose program has the form that fails.
+pub(super) fn teaching_example<'a>(view: &View<'a>) -> Option<(usize, &'a Example)> {
+    let known = view.facts.misunderstanding(view)?;
+    let examples = view.harness.prompts.examples.iter().enumerate();
+    let teaches = |example: &Example| {
+        let mut words = words(&example.problem).into_iter();
+        let mut programs = example
+            .steps
+            .iter()
+            .flat_map(|step| step.arguments.values());
+        words.any(|word| told::is_topic(&known.topics, &word))
+            && programs.any(|program| form(program.trim(), &example.problem) == known.form)
+    };
+    examples.into_iter().find(|(_, example)| teaches(example))
+}
+
+/// Names that stand in an error's line, beside the error's own.
+fn identifiers(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| word.len() > 1 && *word != "error" && !word.ends_with("Error"))
+}
+
 fn has_skill(view: &View<'_>, words: &[&str]) -> bool {
     view.harness
         .skills
@@ -209,7 +320,7 @@ fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Skill> {
     skills.filter(move |skill| is_shown(view, skill))
 }
 
-fn is_shown(view: &View<'_>, skill: &Skill) -> bool {
+pub(super) fn is_shown(view: &View<'_>, skill: &Skill) -> bool {
     view.said(skill.body.trim()).is_some()
 }
 

@@ -15,7 +15,7 @@ const NOTE_17: &str = r#"[{"op":"replace","path":"memory.kind","value":"notes"},
 
 /// Asserts that the rule fires, names its evidence rightly, and suggests a patch if it has repairs.
 #[track_caller]
-fn fires(name: &str, harness: &Harness, trajectory: &Trajectory) -> Record {
+pub(super) fn fires(name: &str, harness: &Harness, trajectory: &Trajectory) -> Record {
     let rule = rule(name).unwrap();
     let record = rule.detect(harness, trajectory);
     let record = record.unwrap_or_else(|| panic!("{name} doesn't fire"));
@@ -30,7 +30,7 @@ fn fires(name: &str, harness: &Harness, trajectory: &Trajectory) -> Record {
 }
 
 #[track_caller]
-fn is_quiet(name: &str, harness: &Harness, trajectory: &Trajectory) {
+pub(super) fn is_quiet(name: &str, harness: &Harness, trajectory: &Trajectory) {
     assert_eq!(rule(name).unwrap().detect(harness, trajectory), None);
 }
 
@@ -89,6 +89,9 @@ fn names_are_unique_and_every_rule_is_explained() {
 #[test]
 fn every_dimension_has_a_rule_for_each_way_to_mislead() {
     let ways = [
+        ("misleads", ""),
+        ("suspected", ""),
+        ("asks_for_more", ""),
         ("against_tool", "tool_forbidden"),
         ("alters_answer", ""),
         ("names_unknown_tool", "unknown_tool"),
@@ -311,7 +314,7 @@ fn skills_by_topic() {
 }
 
 /// Puts one text into a dimension of the starting harness.
-fn say_in(dim: &str, text: &str) -> Harness {
+pub(super) fn say_in(dim: &str, text: &str) -> Harness {
     let ops = match dim {
         "P" => format!(r#"[{{"op":"replace","path":"prompts.system","value":"Solve. {text}"}}]"#),
         "T" => format!(
@@ -546,6 +549,14 @@ fn stop_texts_within_calls() {
     });
     fires("stop_cuts_call", &stopping, &cut);
     is_quiet("stop_cuts_call", &start(), &cut);
+    // Before the call as well.
+    cut.steps.pop();
+    let mute = cut
+        .clone()
+        .reply("I run a program.", Some(Event::NoToolCall));
+    fires("stop_cuts_call", &stopping, &mute);
+    let done = cut.call("print(12)").result("12", None).answered("12");
+    is_quiet("stop_cuts_call", &stopping, &done);
 }
 
 #[test]

@@ -5,15 +5,19 @@
 //! rule of its own for it, and all of them ask here. A sentence counts only if it stands in the
 //! trajectory, which also makes it the evidence.
 
+use std::collections::BTreeSet;
+
 use harness::{Harness, Hook, HookPoint, PatchOp, ToolName};
 use rollout::Event;
 use serde_json::Value;
 
 use super::Finding;
 use super::meaning::{
-    alters, asks_for_length, asks_for_words, forbids_tool, names_code, names_tool,
+    alters, asks_for_bare_answer, asks_for_length, asks_for_more, asks_for_words, calculates,
+    forbids_tool, names_argument, names_code, names_other_language, names_tool, withholds_answer,
 };
 use super::view::{View, mentions};
+use crate::mining::words;
 use crate::record::{HarnessDim, Severity};
 use crate::repairs::path;
 
@@ -24,6 +28,7 @@ pub(crate) enum Place {
     Task,
     FinalAnswer,
     Tool(ToolName),
+    Parameter(ToolName, String),
     Skill(String),
     Note(usize),
     Message(HookPoint, usize),
@@ -33,7 +38,7 @@ impl Place {
     fn dim(&self) -> HarnessDim {
         match self {
             Place::System | Place::Task | Place::FinalAnswer => HarnessDim::P,
-            Place::Tool(_) => HarnessDim::T,
+            Place::Tool(_) | Place::Parameter(..) => HarnessDim::T,
             Place::Skill(_) => HarnessDim::S,
             Place::Note(_) => HarnessDim::M,
             Place::Message(..) => HarnessDim::Mid,
@@ -59,6 +64,13 @@ pub(crate) fn sentences<'a>(view: &View<'a>) -> Vec<Sentence<'a>> {
     ];
     let tools = harness.tools.iter();
     texts.extend(tools.map(|(name, tool)| (Place::Tool(name.clone()), tool.description.as_str())));
+    for (name, tool) in &harness.tools {
+        let parameters = tool.parameters["properties"].as_object();
+        for (parameter, schema) in parameters.into_iter().flatten() {
+            let place = Place::Parameter(name.clone(), parameter.clone());
+            texts.extend(schema["description"].as_str().map(|text| (place, text)));
+        }
+    }
     let skills = harness.skills.iter();
     texts.extend(skills.map(|(name, skill)| (Place::Skill(name.clone()), skill.body.as_str())));
     let notes = harness.memory.entries.iter().enumerate();
@@ -82,7 +94,7 @@ pub(crate) fn sentences<'a>(view: &View<'a>) -> Vec<Sentence<'a>> {
 }
 
 /// What a hook says to the model.
-fn messages_of(hook: &Hook) -> Vec<&str> {
+pub(super) fn messages_of(hook: &Hook) -> Vec<&str> {
     match hook {
         Hook::Nudge { message, .. }
         | Hook::ForceFinalAnswer { message }
@@ -132,9 +144,17 @@ fn end_of_sentence(text: &str) -> Option<usize> {
 /// The first sentence of dimension `dim` that `is_meant`, quoted where it was said, with the
 /// operations that take it out of the harness.
 fn finding(view: &View<'_>, dim: HarnessDim, is_meant: impl Fn(&str) -> bool) -> Option<Finding> {
+    finding_at(view, dim, |sentence| is_meant(sentence.text))
+}
+
+fn finding_at(
+    view: &View<'_>,
+    dim: HarnessDim,
+    is_meant: impl Fn(&Sentence<'_>) -> bool,
+) -> Option<Finding> {
     sentences(view)
         .into_iter()
-        .filter(|sentence| sentence.place.dim() == dim && is_meant(sentence.text))
+        .filter(|sentence| sentence.place.dim() == dim && is_meant(sentence))
         .find_map(|sentence| {
             let at = view.said(sentence.text)?;
             Some(Finding {
@@ -149,7 +169,7 @@ pub(crate) fn against_tool(view: &View<'_>, dim: HarnessDim) -> Option<Finding> 
     if !view.ignores_tool() {
         return None;
     }
-    finding(view, dim, |sentence| forbids_tool(view.harness, sentence))
+    finding(view, dim, |sentence| speaks_against_tool(view, sentence))
 }
 
 /// Whether any sentence has one of these words.
@@ -162,38 +182,80 @@ pub(crate) fn is_said(view: &View<'_>, words: &[&str]) -> bool {
 pub(crate) fn has_word_against_tool(view: &View<'_>) -> bool {
     sentences(view)
         .iter()
-        .any(|sentence| forbids_tool(view.harness, sentence.text))
+        .any(|sentence| speaks_against_tool(view, sentence.text))
 }
 
-/// A sentence that says what the model did to the number that the tool had printed.
+/// Whether a sentence speaks against the tools, or asks for a bare number where one was given.
+fn speaks_against_tool(view: &View<'_>, sentence: &str) -> bool {
+    const BRIEF: usize = 80;
+    let is_brief = || {
+        let reply = view.first_reply();
+        reply.is_some_and(|at| at.text().trim().chars().count() <= BRIEF)
+    };
+    forbids_tool(view.harness, sentence) || asks_for_bare_answer(sentence) && is_brief()
+}
+
+/// A sentence that says what the model did to the number that the tool had printed, by its words or by
+/// what all rollouts show.
 pub(crate) fn altering_answer(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
-    let (printed, answer) = view.differing_numbers()?;
-    finding(view, dim, |sentence| alters(sentence, printed, answer))
+    finding_at(view, dim, |sentence| is_altering(view, sentence))
 }
 
 /// Whether any sentence says what the model did to the printed number.
 pub(crate) fn has_altering_sentence(view: &View<'_>) -> bool {
+    let mut sentences = sentences(view).into_iter();
+    sentences.any(|sentence| is_altering(view, &sentence))
+}
+
+fn is_altering(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     let numbers = view.differing_numbers();
-    numbers.is_some_and(|(printed, answer)| {
-        sentences(view)
-            .iter()
-            .any(|sentence| alters(sentence.text, printed, answer))
+    let is_said = numbers.is_some_and(|(printed, answer)| alters(sentence.text, printed, answer));
+    is_said || view.facts.explains(view, sentence)
+}
+
+/// A sentence that says how to calculate on a topic of which every problem fails in the same way.
+pub(crate) fn misleading(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    finding_at(view, dim, |sentence| is_misleading(view, sentence))
+}
+
+/// Whether a text outside the skills does.
+pub(crate) fn is_misled_elsewhere(view: &View<'_>) -> bool {
+    let mut sentences = sentences(view).into_iter();
+    sentences
+        .any(|sentence| sentence.place.dim() != HarnessDim::S && is_misleading(view, &sentence))
+}
+
+fn is_misleading(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    view.facts.misunderstanding(view).is_some_and(|known| {
+        let words = words(sentence.text);
+        calculates(sentence.text) && words.iter().any(|word| is_topic(&known.topics, word))
     })
 }
 
-/// A sentence with the name of a tool that the model called and that doesn't exist.
+/// Whether a word is one of a topic's, in whatever form.
+pub(super) fn is_topic(topics: &BTreeSet<String>, word: &str) -> bool {
+    let mut topics = topics.iter();
+    topics.any(|topic| topic.starts_with(word) || word.starts_with(topic.as_str()))
+}
+
+/// A sentence with the name of a tool that the model called or of an argument that it gave, and that
+/// doesn't exist.
 pub(crate) fn naming_unknown_tool(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
-    let name = unknown_tool(view)?;
-    finding(view, dim, |sentence| names_tool(sentence, name))
+    finding(view, dim, |sentence| names_unknown(view, sentence))
 }
 
-/// Whether a text outside the tools themselves brought up the unknown tool.
+/// Whether a text outside the tools themselves brought up the unknown tool or argument.
 pub(crate) fn is_unknown_tool_named_elsewhere(view: &View<'_>) -> bool {
-    unknown_tool(view).is_some_and(|name| {
-        sentences(view).iter().any(|sentence| {
-            sentence.place.dim() != HarnessDim::T && names_tool(sentence.text, name)
-        })
-    })
+    sentences(view)
+        .iter()
+        .any(|sentence| sentence.place.dim() != HarnessDim::T && names_unknown(view, sentence.text))
+}
+
+fn names_unknown(view: &View<'_>, sentence: &str) -> bool {
+    unknown_tool(view).is_some_and(|name| names_tool(sentence, name))
+        || unknown_arguments(view)
+            .iter()
+            .any(|name| names_argument(sentence, name))
 }
 
 fn unknown_tool<'a>(view: &View<'a>) -> Option<&'a str> {
@@ -204,10 +266,61 @@ fn unknown_tool<'a>(view: &View<'a>) -> Option<&'a str> {
     })
 }
 
-/// A sentence with a name that Python doesn't know, as its error says.
+/// Names of arguments in calls that were refused, which no tool has.
+fn unknown_arguments(view: &View<'_>) -> BTreeSet<String> {
+    let refused = view
+        .calls()
+        .filter(|call| matches!(call.step.event, Some(Event::BadArguments { .. })));
+    let is_known = |name: &String| {
+        let mut tools = view.harness.tools.values();
+        tools.any(|tool| tool.parameters["properties"].get(name).is_some())
+    };
+    refused
+        .filter_map(|call| {
+            let text = call.text();
+            let object = text.get(text.find('{')?..=text.rfind('}')?)?;
+            serde_json::from_str::<Value>(object).ok()
+        })
+        .filter_map(|call| Some(call.get("arguments").unwrap_or(&call).as_object()?.clone()))
+        .flat_map(|arguments| arguments.into_iter().map(|(name, _)| name))
+        .filter(|name| !is_known(name))
+        .collect()
+}
+
+/// A sentence with a name that Python doesn't know, as its error says, or with another language where
+/// programs aren't Python.
 pub(crate) fn naming_missing_code(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
-    let (_, name) = view.missing_name()?;
-    finding(view, dim, |sentence| names_code(sentence, name))
+    let missing = view.missing_name();
+    let is_other = is_in_other_language(view);
+    finding(view, dim, |sentence| {
+        missing.is_some_and(|(_, name)| names_code(sentence, name))
+            || is_other && names_other_language(sentence)
+    })
+}
+
+/// Whether programs seem to be in another language: their fence says so, or Python can't read them.
+fn is_in_other_language(view: &View<'_>) -> bool {
+    let is_refused = |text: &str| {
+        text.lines().any(|line| {
+            [
+                "[error] SyntaxError",
+                "[error] IndentationError",
+                "[error] NameError",
+            ]
+            .iter()
+            .any(|error| line.starts_with(error))
+        })
+    };
+    let has_label = |text: &str| {
+        let fences = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("```"));
+        let mut labels = fences.map(str::trim).filter(|label| !label.is_empty());
+        labels.any(names_other_language)
+    };
+    view.last_good_result().is_none()
+        && (view.results().any(|at| is_refused(at.text()))
+            || view.replies().any(|at| has_label(at.text())))
 }
 
 /// A sentence that asks for a long text, where a limit cut a reply.
@@ -218,18 +331,53 @@ pub(crate) fn asking_for_length(view: &View<'_>, dim: HarnessDim) -> Option<Find
     finding(view, dim, asks_for_length)
 }
 
+/// A sentence that asks for further calls, where a result was followed by calls alone.
+pub(crate) fn asking_for_more(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    let first = view.results().next()?;
+    let goes_on = view.calls().any(|call| call.index > first.index);
+    let is_met = goes_on && view.last_good_result().is_some() && !view.states_answer();
+    if !is_met {
+        return None;
+    }
+    finding(view, dim, asks_for_more)
+}
+
 /// A sentence that asks for the answer in words, where there is none that can be read.
 pub(crate) fn asking_for_words(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
     if view.states_answer() {
         return None;
     }
-    finding(view, dim, asks_for_words)
+    finding(view, dim, |sentence| is_against_answer(view, sentence))
 }
 
-/// Whether any sentence asks for the answer in words.
+/// Whether a sentence asks for the answer in words or, with a result at hand, for none.
+fn is_against_answer(view: &View<'_>, sentence: &str) -> bool {
+    let has_result = view.last_good_result().is_some();
+    asks_for_words(sentence) || has_result && withholds_answer(sentence)
+}
+
+/// Whether any sentence asks for the answer in words or in another form, or for none.
 pub(crate) fn is_asked_for_words(view: &View<'_>) -> bool {
     let mut sentences = sentences(view).into_iter();
-    sentences.any(|sentence| asks_for_words(sentence.text))
+    sentences.any(|sentence| {
+        is_against_answer(view, sentence.text) || view.facts.explains(view, &sentence)
+    })
+}
+
+/// The last sentence that the model was told in a dimension, where most rollouts fail. Nothing but that
+/// speaks against it.
+pub(crate) fn suspected(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    let mut told = sentences(view).into_iter();
+    let is_triggered = |name: &String| {
+        let skill = view.harness.skills.get(name);
+        skill.is_some_and(|skill| !skill.triggers.is_empty())
+    };
+    let last = told.rfind(|sentence| match &sentence.place {
+        Place::Skill(name) => dim == HarnessDim::S && is_triggered(name),
+        place => place.dim() == dim,
+    })?;
+    let at = view.said(last.text).filter(|_| view.facts.is_failing())?;
+    at.quote(Severity::Low, last.text)
 }
 
 /// Operations that take a sentence out of the harness: a note, a message's hook and a skill that has
@@ -249,6 +397,13 @@ pub(crate) fn without(harness: &Harness, sentence: &Sentence<'_>) -> Option<Vec<
             let rest = remove(&harness.tools.get(name)?.description, text)?;
             let field = path("tools").join(name.as_str()).join("description");
             PatchOp::replace(field, Value::from(rest))
+        }
+        Place::Parameter(name, parameter) => {
+            let schema = &harness.tools.get(name)?.parameters["properties"][parameter];
+            let rest = remove(schema["description"].as_str()?, text)?;
+            let field = path("tools").join(name.as_str()).join("parameters");
+            let field = field.join("properties").join(parameter.as_str());
+            PatchOp::replace(field.join("description"), Value::from(rest))
         }
         Place::Skill(name) => {
             let rest = remove(&harness.skills.get(name)?.body, text)?;

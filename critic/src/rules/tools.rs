@@ -38,8 +38,30 @@ pub(super) const RULES: &[Rule] = &[
             repair::PARAMETER_PRINT,
         ],
         look: |view| {
+            // A name that a note or a prompt gave is the fault of that text.
+            let is_elsewhere = told::is_unknown_tool_named_elsewhere(view);
             view.event(|event| matches!(event, Event::BadArguments { .. }))?
-                .first_line(High)
+                .first_line(if is_elsewhere { Medium } else { High })
+        },
+    },
+    Rule {
+        name: "program_in_wrong_argument",
+        root_cause: ToolSchemaError,
+        explain: "The tool requires other texts beside the program, what was run isn't a program, and the \
+                  call has one in another argument.",
+        repairs: &[repair::PLAIN_SCHEMA],
+        look: |view| {
+            let (_, tool) = program_tool(view.harness)?;
+            let required = tool.parameters["required"].as_array()?.len();
+            let is_program = |text: &str| text.contains(['(', '=', '*', '+']);
+            let wrong = view.calls().find(|call| !is_program(call.text()))?;
+            let mut replies = view.replies().filter(|at| at.index < wrong.index);
+            let is_elsewhere = replies
+                .next_back()
+                .is_some_and(|at| at.text().contains("print("));
+            (required > 1 && is_elsewhere)
+                .then(|| wrong.first_line(High))
+                .flatten()
         },
     },
     Rule {
@@ -123,6 +145,14 @@ pub(super) const RULES: &[Rule] = &[
         explain: "The answer is what a tool's description makes of the number that the tool printed.",
         repairs: &[repair::DESCRIPTION_WHEN],
         look: |view| told::altering_answer(view, T),
+    },
+    Rule {
+        name: "tool_description_misleads",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description says how to calculate on a topic, and every problem of that topic \
+                  fails by a program of the same form.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::misleading(view, T),
     },
     Rule {
         name: "tool_description_names_missing_code",
@@ -232,7 +262,37 @@ pub(super) const RULES: &[Rule] = &[
             is_met.then(|| cut?.last_line(High)).flatten()
         },
     },
+    Rule {
+        name: "tool_description_fills_context",
+        root_cause: ToolSchemaError,
+        explain: "The tools' descriptions take more than half of a context that is long enough for what is \
+                  needed, and the rollout ran out of it.",
+        repairs: &[repair::DESCRIPTION_WHEN, repair::PLAIN_SCHEMA],
+        look: fills_context,
+    },
+    Rule {
+        name: "tool_description_asks_for_more",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description asks for further calls, and the rollout had a result and went on calling without an \
+                  answer.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::asking_for_more(view, T),
+    },
+    Rule {
+        name: "tool_description_suspected",
+        root_cause: ToolSchemaError,
+        explain: "Most rollouts fail, nothing explains this one, and a tool's description may be why: the gate can tell, with \
+                  the shipped text or none in its place.",
+        repairs: &[repair::DESCRIPTION_WHEN, repair::PLAIN_SCHEMA],
+        look: |view| told::suspected(view, T),
+    },
 ];
+
+pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
+    let tools = view.harness.tools.values();
+    let length = |tool: &Tool| tool.description.len() + tool.parameters.to_string().len();
+    view.fills_context(tools.map(length).sum())
+}
 
 /// The program that printed nothing. A program that a limit or an error ended is another matter.
 pub(super) fn silent_program(view: &View<'_>) -> Option<Finding> {

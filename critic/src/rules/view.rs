@@ -1,11 +1,10 @@
 //! What rules ask a trajectory.
 
 use harness::{Harness, Hook, HookPoint};
-use rollout::{Event, Step, StepKind, Trajectory};
+use rollout::{Event, ExitReason, Step, StepKind, Trajectory};
 
-use super::{memory, told};
-
-use super::Finding;
+use super::facts::Facts;
+use super::{Finding, memory, middleware, told};
 use crate::record::Severity;
 
 /// Longest quote, in characters.
@@ -22,7 +21,11 @@ const ANSWER_FORMS: [&str; 5] = ["boxed", "answer is", "answer:", "####", "<answ
 pub(crate) struct View<'a> {
     pub(crate) harness: &'a Harness,
     pub(crate) trajectory: &'a Trajectory,
+    pub(super) facts: &'a Facts,
 }
+
+/// What is known beside a rollout that is looked at alone.
+static NO_FACTS: Facts = Facts::none();
 
 /// One step and its index.
 #[derive(Clone, Copy)]
@@ -33,13 +36,23 @@ pub(crate) struct At<'a> {
 
 impl<'a> View<'a> {
     pub(crate) fn new(harness: &'a Harness, trajectory: &'a Trajectory) -> Self {
+        View::beside(&NO_FACTS, harness, trajectory)
+    }
+
+    /// The same beside what other rollouts of the harness show.
+    pub(super) fn beside(
+        facts: &'a Facts,
+        harness: &'a Harness,
+        trajectory: &'a Trajectory,
+    ) -> Self {
         View {
             harness,
             trajectory,
+            facts,
         }
     }
 
-    fn steps(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+    pub(super) fn steps(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
         let steps = self.trajectory.steps.iter().enumerate();
         steps.map(|(index, step)| At { index, step })
     }
@@ -84,13 +97,25 @@ impl<'a> View<'a> {
             .or_else(|| self.steps().rfind(|at| !at.text().trim().is_empty()))
     }
 
-    /// The problem as the model saw it: the last user message before its first reply.
+    /// The problem as the model saw it: the last user message before its first reply that no hook
+    /// sent.
     pub(crate) fn problem(&self) -> Option<&'a str> {
         let first = self.first_reply().map_or(usize::MAX, |at| at.index);
         self.of_kind(StepKind::User)
             .take_while(|at| at.index < first)
+            .filter(|at| self.sender(*at).is_none())
             .last()
             .map(At::text)
+    }
+
+    /// The hook that sent a user message: its step stands before the message's, but for what follows a
+    /// plan.
+    pub(super) fn sender(&self, message: At<'a>) -> Option<&'a str> {
+        let before = self.trajectory.steps.get(message.index.checked_sub(1)?)?;
+        match &before.event {
+            Some(Event::HookFired { hook }) if before.kind == StepKind::Hook => Some(hook),
+            _ => (before.kind == StepKind::Assistant).then_some("plan"),
+        }
     }
 
     /// The first step with an event that `is_meant`; where that step has no text, the nearest
@@ -153,12 +178,29 @@ impl<'a> View<'a> {
             && !self.is_cut()
             && self.harness.middleware.sampling.temperature <= NOISY
             && memory::stale_answer(self).is_none()
+            && !middleware::is_sent_to_guess(self)
             && !told::has_word_against_tool(self)
     }
 
     /// Whether a token limit cut a reply.
     pub(crate) fn is_cut(&self) -> bool {
         self.has_event(|event| matches!(event, Event::LengthLimit | Event::ReasoningLimit))
+    }
+
+    /// The last words of a rollout that ran out of tokens, where `characters` of one kind of text take
+    /// more than half of a context that isn't too short itself.
+    pub(super) fn fills_context(&self, characters: usize) -> Option<Finding> {
+        const CHARS_PER_TOKEN: usize = 4;
+        const LONG: usize = 1024;
+        let context = self.harness.middleware.context.max_tokens as usize;
+        let is_out = matches!(
+            self.trajectory.exit,
+            ExitReason::TokenBudget | ExitReason::ContextLimit
+        );
+        let is_met = is_out && characters / CHARS_PER_TOKEN > (context / 2).max(LONG);
+        is_met
+            .then(|| self.last_words()?.last_line(Severity::High))
+            .flatten()
     }
 
     /// Whether part of a tool's output was kept from the model.
@@ -188,10 +230,15 @@ impl<'a> View<'a> {
         })
     }
 
+    /// The number that the tool printed last.
+    pub(crate) fn printed_number(&self) -> Option<f64> {
+        let result = self.last_good_result()?;
+        numbers(last_line(self.output(result))?).last().copied()
+    }
+
     /// The number that the tool printed last and the one that was answered, if they differ.
     pub(crate) fn differing_numbers(&self) -> Option<(f64, f64)> {
-        let result = self.last_good_result()?;
-        let printed = *numbers(last_line(self.output(result))?).last()?;
+        let printed = self.printed_number()?;
         let answer = self.value()?;
         let last = *numbers(answer).last()?;
         let is_same = values(answer).iter().any(|value| is_near(*value, printed));
