@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_a_template_marks_counts_though_it_drops_earlier_reasoning() {
-        let template = "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{% set content = m.content %}{% if m.role == 'assistant' %}{% if loop.index0 < ns.last %}{% set content = content.split('</think>')[-1] %}{% endif %}{% generation %}{{ content }}<|im_end|>{% endgeneration %}{% else %}{{ content }}<|im_end|>{% endif %}\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+        let template = "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{% set content = m.content %}{% if m.role == 'assistant' %}{% if loop.index0 < ns.last %}{% set content = content.split('</think>')[-1] %}{% endif %}{% generation %}{{ content }}<|im_end|>{% endgeneration %}{% else %}{{ content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
         let turns = |is_trained: bool| {
             json!([
                 {"role": "user", "content": "a"},

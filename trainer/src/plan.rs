@@ -15,7 +15,7 @@ use crate::trainee::Method;
 const F32: u64 = 4;
 
 /// Share of the counted activations that buffers of a single operation may add.
-const MARGIN: f64 = 0.25;
+const MARGIN: f64 = 0.15;
 
 /// Bytes that a training needs at most, beyond what a loaded model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +79,9 @@ impl MemoryPlan {
         // Input, middle and both norms; q and attended; k, v; gate, up and their product.
         let kept = 4 * hidden + 2 * query + 2 * key_value + 3 * inner + 7 * rank;
         let tokens = count(batch_tokens);
+        // On the way back, gradients of one block's are there beside them.
         let whole = |floats: u64| {
-            let bytes = F32 * floats;
+            let bytes = F32 * (floats + tokens * kept);
             bytes + (bytes as f64 * MARGIN) as u64
         };
         Self {

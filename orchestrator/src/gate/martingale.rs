@@ -78,9 +78,7 @@ pub fn log_e_value(gained: f64, lost: f64) -> f64 {
 pub fn log_e_value_above(margin: f64, [gained, lost, same]: [f64; 3]) -> f64 {
     mean_of(&MIXTURE.map(|bet| {
         let size = bet.size / (1.0 + margin);
-        gained * (size * (1.0 - margin)).ln_1p()
-            + lost * bet.down
-            + same * (-size * margin).ln_1p()
+        gained * (size * (1.0 - margin)).ln_1p() + lost * bet.down + same * (-size * margin).ln_1p()
     }))
 }
 
