@@ -13,7 +13,7 @@ use super::is_failure;
 use super::meaning::{self, Amounts};
 use super::skills::{is_shown, wrong_program};
 use super::told::{self, Place, Sentence};
-use super::view::{View, is_near, numbers};
+use super::view::{ANSWER_FORMS, View, is_near, last_line, mentions, numbers};
 use crate::mining::{form, words};
 
 /// Distinct tasks that make a pattern.
@@ -63,6 +63,8 @@ enum Alteration {
     Rounded(u32),
     /// So many digits that aren't zero.
     Digits(u32),
+    /// The same digits, with something between them.
+    Parted,
 }
 
 impl Facts {
@@ -136,22 +138,25 @@ fn altered(views: &[View<'_>]) -> BTreeMap<RolloutId, (Place, String)> {
             tasks.insert(&view.trajectory.task);
         }
     }
-    let most = tasks.into_iter().max_by_key(|(_, tasks)| tasks.len());
-    let is_clear =
-        |tasks: usize| tasks >= FEWEST_TASKS && tasks as f64 >= CLEAR_SHARE * differing as f64;
-    let Some((alteration, _)) = most.filter(|(_, tasks)| is_clear(tasks.len())) else {
+    let most = tasks.values().map(BTreeSet::len).max().unwrap_or(0);
+    if most < FEWEST_TASKS || (most as f64) < CLEAR_SHARE * differing as f64 {
         return BTreeMap::new();
-    };
-    let (with, without): (Vec<_>, Vec<_>) = read
-        .into_iter()
-        .partition(|(_, found)| found.contains(&alteration));
-    let with: Vec<&View<'_>> = with.into_iter().map(|(view, _)| view).collect();
-    let without: Vec<&View<'_>> = without.into_iter().map(|(view, _)| view).collect();
-    let Some((place, text)) = blamed(alteration, &with, &without) else {
+    }
+    // The same answers may be explained in several ways, of which one was asked for.
+    let mut clearest = tasks.iter().rev().filter(|(_, tasks)| tasks.len() == most);
+    let found = clearest.find_map(|(alteration, _)| {
+        let (with, without): (Vec<_>, Vec<_>) = read
+            .iter()
+            .partition(|(_, found)| found.contains(alteration));
+        let with: Vec<&View<'_>> = with.into_iter().map(|(view, _)| *view).collect();
+        let without: Vec<&View<'_>> = without.into_iter().map(|(view, _)| *view).collect();
+        Some((blamed(*alteration, &with, &without)?, with))
+    });
+    let Some((sentence, with)) = found else {
         return BTreeMap::new();
     };
     with.into_iter()
-        .map(|view| (view.trajectory.id.clone(), (place.clone(), text.clone())))
+        .map(|view| (view.trajectory.id.clone(), sentence.clone()))
         .collect()
 }
 
@@ -169,13 +174,22 @@ fn alterations(view: &View<'_>) -> Option<Vec<Alteration>> {
     if view.answer_has_words() && view.differing_numbers().is_none() {
         return Some(vec![Alteration::Worded]);
     }
+    let result = view.last_good_result()?;
+    let is_parted = meaning::is_parted(last_line(view.output(result))?, value);
     if numbers(value).is_empty() {
-        return Some(vec![Alteration::NoNumber]);
+        let alteration = match is_parted {
+            true => Alteration::Parted,
+            false => Alteration::NoNumber,
+        };
+        return Some(vec![alteration]);
     }
     let Some((_, answer)) = view.differing_numbers() else {
         return Some(Vec::new());
     };
     let mut found = Vec::new();
+    if is_parted {
+        found.push(Alteration::Parted);
+    }
     let (more, is_whole) = (answer - printed, is_near(answer, answer.round()));
     if is_whole && answer.abs() < 1e9 {
         found.push(Alteration::Constant(answer as i64));
@@ -221,7 +235,8 @@ fn blamed(
         Alteration::NoNumber
         | Alteration::NoAnswer
         | Alteration::Worded
-        | Alteration::Constant(_) => Amounts::NONE,
+        | Alteration::Constant(_)
+        | Alteration::Parted => Amounts::NONE,
         Alteration::More(amount) => Amounts::exactly(amount.unsigned_abs() as f64),
         Alteration::Times(amount) | Alteration::Parts(amount) => Amounts::exactly(amount.into()),
         Alteration::Rounded(unit) => Amounts::rounding(unit.into()),
@@ -237,11 +252,14 @@ fn blamed(
             _ => 0,
         };
         let is_about = u32::from(meaning::is_about_answer(sentence.text)) * 2;
-        let is_telling = match is_form {
-            true => u32::from(is_about > 0 && meaning::names_other_form(sentence.text)) * 4,
-            false => amounts.weight(sentence.text),
+        let is_telling = match (is_form, alteration) {
+            (_, Alteration::Parted) => u32::from(meaning::parts_digits(sentence.text)) * 4,
+            (true, _) => u32::from(is_about > 0 && meaning::names_other_form(sentence.text)) * 4,
+            (false, _) => amounts.weight(sentence.text),
         };
-        if is_habit && is_telling == 0 {
+        // That there is to be an answer, and where, changes none.
+        let is_usual = is_habit || mentions(sentence.text, &ANSWER_FORMS);
+        if is_usual && is_telling == 0 {
             return 0;
         }
         is_closest + is_about + is_telling

@@ -4,7 +4,15 @@
 //! follows is the suggestion to take the sentence out. So a good sentence that only resembles a bad one
 //! must not be taken for it: "never in your head", "not more than twice", "one number".
 
+mod notation;
+mod printing;
+
 use harness::Harness;
+
+pub(super) use notation::{
+    converts, has_program_behind, is_parted, marks, names_older_version, parts_digits,
+};
+pub(super) use printing::{asks_to_print_more, forbids_print};
 
 use super::view::{has_word, is_near, numbers, word_places};
 
@@ -264,7 +272,9 @@ impl Amounts {
         let is_said = |wanted: f64| amounts.iter().any(|amount| is_near(*amount, wanted));
         let lower = sentence.to_lowercase();
         let is_rough = self.is_rounding && ROUGH.iter().any(|word| lower.contains(word));
-        u32::from(self.amount.is_some_and(is_said)) * 4 + u32::from(is_rough) * 4
+        let is_converted = |wanted: f64| !self.is_rounding && converts(sentence, wanted);
+        let is_meant = |wanted: f64| is_said(wanted) || is_converted(wanted);
+        u32::from(self.amount.is_some_and(is_meant)) * 4 + u32::from(is_rough) * 4
     }
 }
 
@@ -624,17 +634,22 @@ pub(super) fn asks_for_length(sentence: &str) -> bool {
 
 /// Whether a sentence asks for a further call where nothing went wrong.
 pub(super) fn asks_for_more(sentence: &str) -> bool {
-    const MORE: [&str; 12] = [
+    const MORE: [&str; 11] = [
         "again", "twice", "thrice", "another", "repeat", "repeated", "rerun", "recheck", "second",
-        "third", "times", "several",
+        "third", "times",
     ];
+    const SEVERAL: [&str; 4] = ["programs", "runs", "calls", "checks"];
     const CALLS: [&str; 7] = ["run", "runs", "call", "calls", "check", "checked", "repeat"];
     const WRONG: [&str; 8] = [
         "error", "errors", "fails", "failed", "nothing", "if", "unless", "once",
     ];
     let tokens = tokens(sentence);
     let has = |words: &[&str]| tokens.iter().any(|token| words.contains(&token.as_str()));
-    has(&MORE) && (has(&CALLS) || has(&TOOL_WORDS)) && !has(&WRONG) && !has(&NEGATIONS)
+    let is_several = tokens
+        .windows(2)
+        .any(|pair| pair[0] == "several" && SEVERAL.contains(&pair[1].as_str()));
+    let is_more = has(&MORE) || is_several;
+    is_more && (has(&CALLS) || has(&TOOL_WORDS)) && !has(&WRONG) && !has(&NEGATIONS)
 }
 
 /// Whether a sentence asks not to give the answer.

@@ -166,6 +166,22 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::asking_for_more(view, M),
     },
     Rule {
+        name: "note_gives_unread_marks",
+        root_cause: MemoryOverflow,
+        explain: "A note gives marks for programs that the loop doesn't read, and the model put its \
+                  program between them instead of calling the tool.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::giving_unread_mark(view, M),
+    },
+    Rule {
+        name: "note_misguides_print",
+        root_cause: MemoryOverflow,
+        explain: "A note says that a program needn't print, and one printed nothing; or to print more \
+                  than the result, and the answer is the last of several numbers.",
+        repairs: &[repair::CLEAR],
+        look: |view| told::misguiding_print(view, M),
+    },
+    Rule {
         name: "note_suspected",
         root_cause: MemoryOverflow,
         explain: "Most rollouts fail, nothing explains this one, and the notes may be why: the gate can tell, with \

@@ -507,6 +507,22 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::asking_for_more(view, Mid),
     },
     Rule {
+        name: "message_gives_unread_marks",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message gives marks for programs that the loop doesn't read, and the model put its \
+                  program between them instead of calling the tool.",
+        repairs: &[repair::SHIPPED_MESSAGES, repair::DROP_MESSAGES],
+        look: |view| told::giving_unread_mark(view, Mid),
+    },
+    Rule {
+        name: "message_misguides_print",
+        root_cause: MiddlewareMismatch,
+        explain: "A hook's message says that a program needn't print, and one printed nothing; or to print more \
+                  than the result, and the answer is the last of several numbers.",
+        repairs: &[repair::SHIPPED_MESSAGES, repair::DROP_MESSAGES],
+        look: |view| told::misguiding_print(view, Mid),
+    },
+    Rule {
         name: "message_suspected",
         root_cause: MiddlewareMismatch,
         explain: "Most rollouts fail, nothing explains this one, and a hook's message may be why: the gate can tell, with \

@@ -86,7 +86,8 @@ impl Rule {
     /// Whether the rule blames a text for what was made of it, so that what was solved in the same way
     /// speaks for the text.
     pub(crate) fn is_contrasted(&self) -> bool {
-        ["skill_misleads", "stale_number"].contains(&self.name)
+        let is_by_print = self.name.ends_with("_misguides_print");
+        is_by_print || ["skill_misleads", "stale_number"].contains(&self.name)
     }
 
     /// What the rule would suggest after a rollout, solved or not.

@@ -198,7 +198,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "prompt_names_missing_code",
         root_cause: PromptAmbiguity,
         explain: "A program failed over a name that Python doesn't know and that the prompts give, or \
-                  isn't Python and the prompts speak of another language.",
+                  isn't today's Python and the prompts speak of another language or version.",
         repairs: &[repair::SYSTEM_USE_TOOL],
         look: |view| told::naming_missing_code(view, P),
     },
@@ -236,6 +236,22 @@ pub(super) const RULES: &[Rule] = &[
                   answer.",
         repairs: &[repair::TASK_PLAIN, repair::SYSTEM_USE_TOOL],
         look: |view| told::asking_for_more(view, P),
+    },
+    Rule {
+        name: "prompt_gives_unread_marks",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts give marks for programs that the loop doesn't read, and the model put its \
+                  program between them instead of calling the tool.",
+        repairs: &[repair::TASK_PLAIN, repair::SYSTEM_USE_TOOL],
+        look: |view| told::giving_unread_mark(view, P),
+    },
+    Rule {
+        name: "prompt_misguides_print",
+        root_cause: PromptAmbiguity,
+        explain: "The prompts say that a program needn't print, and one printed nothing; or to print more \
+                  than the result, and the answer is the last of several numbers.",
+        repairs: &[repair::TASK_PLAIN, repair::SYSTEM_USE_TOOL],
+        look: |view| told::misguiding_print(view, P),
     },
     Rule {
         name: "prompt_suspected",

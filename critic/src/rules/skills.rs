@@ -250,6 +250,22 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::asking_for_more(view, S),
     },
     Rule {
+        name: "skill_gives_unread_marks",
+        root_cause: SkillMissing,
+        explain: "A skill gives marks for programs that the loop doesn't read, and the model put its \
+                  program between them instead of calling the tool.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::giving_unread_mark(view, S),
+    },
+    Rule {
+        name: "skill_misguides_print",
+        root_cause: SkillMissing,
+        explain: "A skill says that a program needn't print, and one printed nothing; or to print more \
+                  than the result, and the answer is the last of several numbers.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| told::misguiding_print(view, S),
+    },
+    Rule {
         name: "skill_suspected",
         root_cause: SkillMissing,
         explain: "Most rollouts fail, nothing explains this one, and a skill that was shown may be why: the gate can tell, with \
@@ -280,6 +296,7 @@ pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
 /// Whether a text outside the skills may be what a topic fails by.
 fn is_explained_elsewhere(view: &View<'_>) -> bool {
     told::is_misled_elsewhere(view)
+        || told::is_print_misguided_elsewhere(view)
         || stale_number(view).is_some()
         || hidden_note(view).is_some()
         || teaching_example(view).is_some()

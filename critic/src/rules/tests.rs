@@ -98,6 +98,8 @@ fn every_dimension_has_a_rule_for_each_way_to_mislead() {
         ("names_missing_code", ""),
         ("asks_for_length", "long_text_asked_for"),
         ("asks_for_words", ""),
+        ("gives_unread_marks", ""),
+        ("misguides_print", ""),
     ];
     for (way, other) in ways {
         for cause in RootCause::ALL {

@@ -7,16 +7,18 @@
 
 use std::collections::BTreeSet;
 
-use harness::{Harness, Hook, HookPoint, PatchOp, ToolName};
+use harness::{CallFormat, Harness, Hook, HookPoint, PatchOp, ToolName};
 use rollout::Event;
 use serde_json::Value;
 
 use super::Finding;
 use super::meaning::{
-    alters, asks_for_bare_answer, asks_for_length, asks_for_more, asks_for_words, calculates,
-    forbids_tool, names_argument, names_code, names_other_language, names_tool, withholds_answer,
+    alters, asks_for_bare_answer, asks_for_length, asks_for_more, asks_for_words,
+    asks_to_print_more, calculates, forbids_print, forbids_tool, has_program_behind, marks,
+    names_argument, names_code, names_older_version, names_other_language, names_tool,
+    withholds_answer,
 };
-use super::view::{View, mentions};
+use super::view::{View, mentions, numbers};
 use crate::mining::words;
 use crate::record::{HarnessDim, Severity};
 use crate::repairs::path;
@@ -287,15 +289,65 @@ fn unknown_arguments(view: &View<'_>) -> BTreeSet<String> {
         .collect()
 }
 
-/// A sentence with a name that Python doesn't know, as its error says, or with another language where
-/// programs aren't Python.
+/// A sentence with a name that Python doesn't know, as its error says, or with another language or an
+/// older version where programs aren't today's Python.
 pub(crate) fn naming_missing_code(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
     let missing = view.missing_name();
     let is_other = is_in_other_language(view);
     finding(view, dim, |sentence| {
         missing.is_some_and(|(_, name)| names_code(sentence, name))
-            || is_other && names_other_language(sentence)
+            || is_other && (names_other_language(sentence) || names_older_version(sentence))
     })
+}
+
+/// A sentence with a mark behind which the model put a program that the loop then didn't read.
+pub(crate) fn giving_unread_mark(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    finding(view, dim, |sentence| gives_unread_mark(view, sentence))
+}
+
+/// Whether any sentence has such a mark.
+pub(crate) fn has_unread_mark(view: &View<'_>) -> bool {
+    let mut sentences = sentences(view).into_iter();
+    sentences.any(|sentence| gives_unread_mark(view, sentence.text))
+}
+
+fn gives_unread_mark(view: &View<'_>, sentence: &str) -> bool {
+    let is_xml = view.harness.middleware.protocol.call_format == CallFormat::Xml;
+    let is_own = |mark: &str| is_xml && mark == "<tool_call>";
+    let is_used = |mark: &str| {
+        let mut replies = view.replies();
+        replies.any(|at| has_program_behind(at.text(), mark))
+    };
+    // Where programs are the answers, the marks may be the answer's.
+    view.ignores_tool()
+        && !view.answers_with_program()
+        && marks(sentence).any(|mark| !is_own(mark) && is_used(mark))
+}
+
+/// A sentence that says of printing what the program then did: that it isn't needed, where it printed
+/// nothing, or to print more than the result, where the answer is the last of several numbers.
+pub(crate) fn misguiding_print(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
+    finding(view, dim, |sentence| misguides_print(view, sentence))
+}
+
+/// Whether a text outside the skills does.
+pub(crate) fn is_print_misguided_elsewhere(view: &View<'_>) -> bool {
+    sentences(view).iter().any(|sentence| {
+        sentence.place.dim() != HarnessDim::S && misguides_print(view, sentence.text)
+    })
+}
+
+fn misguides_print(view: &View<'_>, sentence: &str) -> bool {
+    let is_silent = || view.has_event(|event| matches!(event, Event::EmptyOutput));
+    let is_last_of_several = || {
+        let Some(result) = view.last_good_result() else {
+            return false;
+        };
+        let lines = view.output(result).lines();
+        let printed = lines.filter(|line| !numbers(line).is_empty()).count();
+        printed > 1 && view.value().is_some() && view.differing_numbers().is_none()
+    };
+    forbids_print(sentence) && is_silent() || asks_to_print_more(sentence) && is_last_of_several()
 }
 
 /// Whether programs seem to be in another language: their fence says so, or Python can't read them.
@@ -333,10 +385,10 @@ pub(crate) fn asking_for_length(view: &View<'_>, dim: HarnessDim) -> Option<Find
 
 /// A sentence that asks for further calls, where a result was followed by calls alone.
 pub(crate) fn asking_for_more(view: &View<'_>, dim: HarnessDim) -> Option<Finding> {
-    let first = view.results().next()?;
+    // A call after an error is no further one.
+    let first = view.good_results().next()?;
     let goes_on = view.calls().any(|call| call.index > first.index);
-    let is_met = goes_on && view.last_good_result().is_some() && !view.states_answer();
-    if !is_met {
+    if !goes_on || view.states_answer() {
         return None;
     }
     finding(view, dim, asks_for_more)

@@ -279,6 +279,22 @@ pub(super) const RULES: &[Rule] = &[
         look: |view| told::asking_for_more(view, T),
     },
     Rule {
+        name: "tool_description_gives_unread_marks",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description gives marks for programs that the loop doesn't read, and the model put its \
+                  program between them instead of calling the tool.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::giving_unread_mark(view, T),
+    },
+    Rule {
+        name: "tool_description_misguides_print",
+        root_cause: ToolSchemaError,
+        explain: "A tool's description says that a program needn't print, and one printed nothing; or to print more \
+                  than the result, and the answer is the last of several numbers.",
+        repairs: &[repair::DESCRIPTION_WHEN],
+        look: |view| told::misguiding_print(view, T),
+    },
+    Rule {
         name: "tool_description_suspected",
         root_cause: ToolSchemaError,
         explain: "Most rollouts fail, nothing explains this one, and a tool's description may be why: the gate can tell, with \

@@ -15,7 +15,7 @@ const ERROR_MARK: &str = "[error]";
 /// Above this temperature, what a model writes is noise.
 pub(crate) const NOISY: f64 = 1.0;
 /// Forms of an answer that every verifier finds.
-const ANSWER_FORMS: [&str; 5] = ["boxed", "answer is", "answer:", "####", "<answer>"];
+pub(super) const ANSWER_FORMS: [&str; 5] = ["boxed", "answer is", "answer:", "####", "<answer>"];
 
 /// A failed trajectory beside the harness that it ran under.
 pub(crate) struct View<'a> {
@@ -180,6 +180,7 @@ impl<'a> View<'a> {
             && memory::stale_answer(self).is_none()
             && !middleware::is_sent_to_guess(self)
             && !told::has_word_against_tool(self)
+            && !told::has_unread_mark(self)
     }
 
     /// Whether a token limit cut a reply.
@@ -261,7 +262,12 @@ impl<'a> View<'a> {
 
     /// The last tool result that carries output and no error.
     pub(crate) fn last_good_result(&self) -> Option<At<'a>> {
-        self.of_kind(StepKind::ToolResult).rfind(|at| {
+        self.good_results().next_back()
+    }
+
+    /// Tool results that carry output and no error, in order.
+    pub(super) fn good_results(&self) -> impl DoubleEndedIterator<Item = At<'a>> {
+        self.of_kind(StepKind::ToolResult).filter(|at| {
             let is_marked = matches!(
                 at.step.event,
                 Some(Event::ToolError { .. } | Event::EmptyOutput)

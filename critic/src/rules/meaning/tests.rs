@@ -194,3 +194,120 @@ fn what_asks_for_words_and_what_only_has_some() {
     assert!(asks_for_length("Explain it in at least 300 words."));
     assert!(!asks_for_length("Write at least one program."));
 }
+
+#[test]
+fn what_speaks_against_printing() {
+    for sentence in [
+        "The value is shown by itself, so print is no longer needed.",
+        "There is no need to print anything.",
+        "Do not print; the last value comes back.",
+        "Never use print.",
+        "End with the value instead of printing it.",
+        "Printing is unnecessary here.",
+    ] {
+        assert!(forbids_print(sentence), "{sentence}");
+    }
+    for sentence in [
+        "A program shows only what it prints, so it ends with print(result).",
+        "What a program does not print is lost.",
+        "If you don't print, there is no output.",
+        "Do not print anything else.",
+        "Don't print the intermediate values.",
+        "Never end a program without printing.",
+        "Don't forget to print the value.",
+        "Do not answer instead of printing.",
+        "The value is no longer needed.",
+    ] {
+        assert!(!forbids_print(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn what_asks_to_print_more_than_the_result() {
+    for sentence in [
+        "Print the total, then the number of boxes.",
+        "Programs print all intermediate values.",
+        "Finish by printing every input below the outcome.",
+    ] {
+        assert!(asks_to_print_more(sentence), "{sentence}");
+    }
+    for sentence in [
+        "Take every step by itself, and print the result.",
+        "First run the program, then print the value.",
+        "Print only the result of all steps.",
+        "Show all steps.",
+    ] {
+        assert!(!asks_to_print_more(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn which_version_of_python_is_meant() {
+    for sentence in [
+        "Runs Python 2 code.",
+        "It is python2.7.",
+        "Use the print statement.",
+    ] {
+        assert!(names_older_version(sentence), "{sentence}");
+    }
+    for sentence in ["Runs Python 3 code.", "Run Python 2 times.", "Python 3.12"] {
+        assert!(!names_older_version(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn marks_and_the_programs_behind_them() {
+    let found: Vec<&str> = marks("Put [CODE] before it, <run> after; 3 < 4 {{ n }}.").collect();
+    assert_eq!(found, ["[CODE]", "<run>"]);
+    assert!(has_program_behind(
+        "So:\n[CODE]\nprint(12)\n[/CODE]",
+        "[CODE]"
+    ));
+    assert!(has_program_behind("<run> print(12) </run>", "<run>"));
+    assert!(!has_program_behind(
+        "<think>\nx = 5 + 7\n</think>\nIt is 12.",
+        "<think>"
+    ));
+    assert!(!has_program_behind("[A]\nNo.\n[B]\nprint(12)", "[A]"));
+    assert!(!has_program_behind("print(12)", "[CODE]"));
+}
+
+#[test]
+fn what_stands_between_digits() {
+    for sentence in [
+        "Set off thousands by a dot.",
+        "We write large numbers with spaces, as in 12 500.",
+        "Use an apostrophe as the thousands separator.",
+    ] {
+        assert!(parts_digits(sentence), "{sentence}");
+    }
+    for sentence in [
+        "Write numbers without commas.",
+        "Come to the point.",
+        "Kites come in thousands.",
+    ] {
+        assert!(!parts_digits(sentence), "{sentence}");
+    }
+    assert!(is_parted("12500", "12.500") && is_parted("1234567", "1 234 567"));
+    for (printed, answer) in [
+        ("12500", "12500"),
+        ("12500", "12.50"),
+        ("12501", "12.500"),
+        ("12", "1.2"),
+        ("1234500", "1234.500"),
+    ] {
+        assert!(!is_parted(printed, answer), "{printed} {answer}");
+    }
+}
+
+#[test]
+fn units_that_convert() {
+    assert!(converts("That is in minutes; report hours.", 60.0));
+    assert!(converts("Metres become kilometres.", 1000.0));
+    assert!(!converts("That is in minutes; report hours.", 100.0));
+    assert!(!converts("Pay cents for hours.", 36.0));
+    assert!(!converts("Report whole euros.", 100.0));
+    // As something asked for.
+    assert_eq!(Amounts::exactly(100.0).weight("Pounds, not pence."), 4);
+    assert_eq!(Amounts::exactly(100.0).weight("The kite is in a box."), 0);
+}
