@@ -12,7 +12,6 @@
 //!
 //! prints a table of each.
 
-mod held_out;
 mod model;
 mod planted;
 mod problems;
@@ -20,6 +19,7 @@ mod reading;
 mod real;
 mod reworded;
 mod tools;
+mod unusual;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ async fn the_critic_names_reworded_faults_and_the_loop_repairs_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_critic_names_held_out_faults_and_the_loop_repairs_them() {
-    check("held out", held_out::faults()).await;
+async fn the_critic_names_unusual_faults_and_the_loop_repairs_them() {
+    check("unusual", unusual::faults()).await;
 }
 
 /// Plants the faults of a list, one after the other, and prints what became of them.
@@ -186,7 +186,7 @@ async fn check(list: &str, faults: Vec<Fault>) {
 
 #[test]
 fn every_fault_is_confined_to_its_dimension() {
-    let lists = [planted::faults(), reworded::faults(), held_out::faults()];
+    let lists = [planted::faults(), reworded::faults(), unusual::faults()];
     for fault in lists.into_iter().flatten() {
         let working = (fault.working)();
         let mut broken = working.clone();

@@ -1,6 +1,6 @@
-//! Faults that were written last, without the critic's rules or their texts at hand, and on which no
-//! rule was tuned: half of them of kinds that stand in [`super::planted`] and [`super::reworded`], in
-//! other words, places and forms, half of them of other kinds.
+//! Faults that were written without the critic's rules or their texts at hand: half of them of kinds
+//! that stand in [`super::planted`] and [`super::reworded`], in other words, places and forms, half of
+//! them of other kinds.
 
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
