@@ -44,7 +44,7 @@ impl RolloutId {
             hasher.update(part.as_bytes());
         };
         // Changes where the same inputs come to something else.
-        text("rollout 3");
+        text("rollout 4");
         text(key.policy.as_str());
         text(&key.harness.to_hex());
         text(key.task_hash.as_str());
@@ -250,6 +250,11 @@ pub enum Event {
     OutputTruncated,
     /// The same call was made before.
     RepeatedCall,
+    /// Calls of one reply beyond those that are run: the policy didn't wait for a result.
+    CallsNotRun {
+        /// How many.
+        count: usize,
+    },
     /// Text after a call, such as an imagined result, was cut.
     TextAfterCall {
         /// Characters cut.
@@ -286,6 +291,7 @@ impl Event {
             Event::EmptyOutput => "empty_output",
             Event::OutputTruncated => "output_truncated",
             Event::RepeatedCall => "repeated_call",
+            Event::CallsNotRun { .. } => "calls_not_run",
             Event::TextAfterCall { .. } => "text_after_call",
             Event::TurnLimit => "turn_limit",
             Event::LengthLimit => "length_limit",

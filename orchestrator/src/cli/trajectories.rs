@@ -426,6 +426,7 @@ impl Page<'_> {
                 format!(": {reason}")
             }
             Event::UnknownTool { name } => format!(": {name}"),
+            Event::CallsNotRun { count } => format!(": {count} calls"),
             Event::TextAfterCall { characters } => format!(": {characters} characters"),
             Event::ToolError { exit } => format!(": {exit:?}"),
             _ => String::new(),

@@ -13,8 +13,8 @@ use crate::trajectory::{Event, ExitReason, Message, Role, StepKind, ToolCall};
 const MOST_CALLS: usize = 16;
 
 impl Run<'_> {
-    /// Runs the calls of a reply in their order. In another call format than `native` the first one
-    /// is written into the text, so that the conversation has one form.
+    /// Runs the calls of a reply in their order, and no more than a few. In another call format than
+    /// `native` the first one is written into the text, so that the conversation has one form.
     pub(super) async fn take_native_calls(
         &mut self,
         completion: Completion,
@@ -23,7 +23,13 @@ impl Run<'_> {
             .step(StepKind::Assistant, completion.text.as_str(), None);
         self.note_cut(&completion);
         self.record.final_text = None;
-        if self.format != CallFormat::Native {
+        let is_native = self.format == CallFormat::Native;
+        let most = if is_native { MOST_CALLS } else { 1 };
+        let count = completion.tool_calls.len().saturating_sub(most);
+        if count > 0 {
+            self.record.note(Event::CallsNotRun { count });
+        }
+        if !is_native {
             return self.take_in_text(&completion).await;
         }
         let read: Vec<(ToolCall, Option<String>)> = completion

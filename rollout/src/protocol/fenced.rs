@@ -1,7 +1,10 @@
 //! A call as a fenced code block: the block's text is the program.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 
+use super::python_strings::long_strings;
 use super::{Call, Found, Tools, heading, one_of, tool_lines, tool_of_fence};
 
 const FENCE: &str = "```";
@@ -15,13 +18,18 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
         let after = start + fence;
         let line_end = text[after..].find('\n').map(|length| after + length);
         let info = text[after..line_end.unwrap_or(text.len())].trim();
-        let tool =
-            tool_of_fence(info, tools).and_then(|(name, tool)| Some((name, tool.code_argument()?)));
+        let tool = tool_of_fence(language(info), tools)
+            .and_then(|(name, tool)| Some((name, tool.code_argument()?)));
         let body_start = line_end.map_or(text.len(), |end| end + 1);
-        let body = fences.body(body_start, fence);
+        let strings = match tool {
+            // A fence inside a string of the program is part of the program.
+            Some(_) => long_strings(text, body_start),
+            None => Vec::new(),
+        };
+        let body = fences.body(body_start, fence, &strings);
         let Some((name, argument)) = tool else {
             let word = info.split_whitespace().next().unwrap_or_default();
-            if word != info && tool_of_fence(word, tools).is_some() {
+            if word != info && tool_of_fence(language(word), tools).is_some() {
                 return Found::Problem("the code should start on the line after the fence".into());
             }
             // Another language. Its end must not be taken for the start of a block.
@@ -51,6 +59,17 @@ pub(super) fn find(text: &str, tools: &Tools, is_complete: bool) -> Found {
         return Found::Call { start, call };
     }
     Found::Nothing
+}
+
+/// The language that a fence names: `{.python}` and `python:main.py` are ways to write it too. One with
+/// other words behind it is left alone, since these may be the program.
+fn language(info: &str) -> &str {
+    if info.contains(char::is_whitespace) {
+        return info;
+    }
+    let start = info.trim_start_matches(['{', '.']);
+    let end = start.find([':', ',', ';', '{', '}']);
+    &start[..end.unwrap_or(start.len())]
 }
 
 /// How many backquotes a text begins with.
@@ -99,17 +118,30 @@ impl<'a> LineFences<'a> {
     }
 
     /// The text from `start` up to the closing fence, and its length with the fence. The fence
-    /// starts a line, so that backquotes inside a line of the program are left alone, and is no
-    /// shorter than the opening one; a fence at the end of a line is taken where there is no other.
-    fn body(&self, start: usize, length: usize) -> Option<(&'a str, usize)> {
+    /// starts a line, so that backquotes inside a line of the program are left alone, is no shorter
+    /// than the opening one, and stands in none of the strings, unless all do; a fence at the end of a
+    /// line is taken where there is no other.
+    fn body(
+        &self,
+        start: usize,
+        length: usize,
+        strings: &[Range<usize>],
+    ) -> Option<(&'a str, usize)> {
         let text = &self.text[start..];
         let next = self.places.partition_point(|fence| fence.line < start);
         let after = &self.places[next..];
         // Without looking through them all where none is long enough.
-        if after.first().is_some_and(|fence| fence.longest >= length)
-            && let Some(fence) = after.iter().find(|fence| fence.length >= length)
-        {
-            return Some((&text[..fence.line - start], fence.end - start));
+        if after.first().is_some_and(|fence| fence.longest >= length) {
+            let is_outside = |fence: &&LineFence| {
+                let next = strings.partition_point(|string| string.end <= fence.line);
+                let string = strings.get(next);
+                string.is_none_or(|string| string.start > fence.line)
+            };
+            let mut closing = after.iter().filter(|fence| fence.length >= length);
+            let first = closing.clone().next();
+            if let Some(fence) = closing.find(is_outside).or(first) {
+                return Some((&text[..fence.line - start], fence.end - start));
+            }
         }
         let mut position = 0;
         for line in text.split_inclusive('\n') {

@@ -23,6 +23,9 @@ const BROKEN_BYTES: usize = 256 * 1024;
 /// What an attempt costs beside the bytes that it reads.
 const ATTEMPT: usize = 8;
 
+/// Why a reply isn't read to its end.
+pub(super) const TOO_MANY: &str = "the reply has too many objects that break off";
+
 /// What may still be spent on broken objects of one reply.
 pub(super) struct Patience(usize);
 
@@ -87,7 +90,7 @@ pub(super) fn find(text: &str, tools: &Tools, leniency: Leniency) -> Found {
             Object::Broken { .. } => from = start + 1,
         }
         if patience.is_over() {
-            return Found::Problem("the reply has too many objects that break off".into());
+            return Found::Problem(TOO_MANY.into());
         }
     }
     Found::Nothing
@@ -106,7 +109,10 @@ pub(super) fn read(
             let (value, wrong) = settled(value, tools);
             match wrong {
                 Some(reason) if !leniency.repair_json => return Object::Misworded { reason },
-                wrong => (as_call(value, tools, wrong.is_some()), start + length),
+                wrong => {
+                    let call = as_call(value, tools, leniency, wrong.is_some());
+                    (call, start + length)
+                }
             }
         }
         Err((reason, reached)) => {
@@ -117,7 +123,15 @@ pub(super) fn read(
             match repair::object(&text[start..]) {
                 Ok((value, length)) => {
                     let (value, _) = settled(value, tools);
-                    (as_call(value, tools, true), start + length)
+                    match as_call(value, tools, leniency, true) {
+                        // What had to be mended and is no call tells nothing: the call that it was
+                        // meant to be may have been swallowed.
+                        Ok(None) => {
+                            patience.spend(length);
+                            return Object::Broken { reason };
+                        }
+                        call => (call, start + length),
+                    }
                 }
                 Err(reached) => {
                     patience.spend(reached);
@@ -183,12 +197,21 @@ struct Parts {
 }
 
 /// Takes a JSON value as a call; `None` where it isn't one.
-fn as_call(value: Value, tools: &Tools, is_repaired: bool) -> Result<Option<Parts>, String> {
+fn as_call(
+    value: Value,
+    tools: &Tools,
+    leniency: Leniency,
+    mut is_repaired: bool,
+) -> Result<Option<Parts>, String> {
     let Value::Object(mut object) = value else {
         return Ok(None);
     };
     let Some(name) = object.remove("name") else {
-        return Ok(None);
+        let arguments = object.get("arguments").filter(|_| object.len() == 1);
+        return match arguments {
+            Some(Value::Object(_) | Value::String(_)) => Err("`name` is missing".into()),
+            _ => Ok(None),
+        };
     };
     let arguments = match object.remove("arguments") {
         Some(arguments) => arguments,
@@ -208,7 +231,12 @@ fn as_call(value: Value, tools: &Tools, is_repaired: bool) -> Result<Option<Part
         // The form that OpenAI's interface has. Anything else is an error, never `{}`.
         Value::String(text) => match harness::json::parse(&text) {
             Ok(Value::Object(arguments)) => arguments,
-            Ok(_) | Err(_) => return Err("`arguments` should be a JSON object".into()),
+            other => {
+                let mended = leniency.repair_json.then(|| mended(&text, other.ok()));
+                is_repaired = true;
+                let mended = mended.flatten();
+                mended.ok_or("`arguments` should be a JSON object")?
+            }
         },
         _ => return Err("`arguments` should be a JSON object".into()),
     };
@@ -229,6 +257,22 @@ fn as_call(value: Value, tools: &Tools, is_repaired: bool) -> Result<Option<Part
     }))
 }
 
+/// Arguments in a string that isn't JSON, or in a string within that.
+fn mended(text: &str, read: Option<Value>) -> Option<Map<String, Value>> {
+    let text = match &read {
+        Some(Value::String(inner)) => inner.trim(),
+        Some(_) => return None,
+        None => text.trim(),
+    };
+    if let Ok(Value::Object(arguments)) = harness::json::parse(text) {
+        return Some(arguments);
+    }
+    match repair::object(text) {
+        Ok((Value::Object(arguments), length)) if length == text.len() => Some(arguments),
+        _ => None,
+    }
+}
+
 /// Whether a broken object was probably meant as a call. Its beginning tells.
 fn resembles_call(text: &str, tools: &Tools) -> bool {
     const BEGINNING: usize = 2048;
@@ -238,9 +282,12 @@ fn resembles_call(text: &str, tools: &Tools) -> bool {
     let inner = lead.trim_start_matches(|c: char| c == '{' || c.is_whitespace());
     let inner = &text[lead.len() - inner.len()..];
     let inner = inner.trim_start_matches("\\n").trim_start();
+    let inner = inner.strip_prefix("&quot;").unwrap_or(inner);
     let first: String = inner.chars().take_while(|c| *c != ':').take(20).collect();
-    let is_mark = |c: char| c == '"' || c == '\'' || c == '\\' || c.is_whitespace();
-    let first = first.trim_matches(is_mark);
+    let is_mark = |c: char| {
+        matches!(c, '"' | '\'' | '\\' | '`') || repair::is_typographic(c) || c.is_whitespace()
+    };
+    let first = first.trim_matches(is_mark).trim_end_matches("&quot;");
     let names_tool = || tools.keys().any(|name| inner.contains(name.as_str()));
     let has_arguments = || inner.contains("arguments") || inner.contains("parameters");
     tools.contains_key(first)
@@ -251,7 +298,8 @@ fn resembles_call(text: &str, tools: &Tools) -> bool {
 /// A fence that is opened directly before the object belongs to the call.
 fn start_of_fence(text: &str, start: usize) -> usize {
     let before = text[..start].trim_end();
-    let without_word = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric());
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let without_word = before.trim_end_matches(is_word);
     match without_word.strip_suffix("```") {
         Some(rest) => rest.len(),
         None => start,

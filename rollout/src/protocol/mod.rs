@@ -1,13 +1,17 @@
 //! The written forms of a tool call: reading a reply, and writing calls and tool descriptions.
 //!
-//! Reasoning between `<think>` and `</think>` is passed over: a call drafted there is none. Of
-//! several calls in a text the first counts, since the second was written without its result.
-//! Whatever a policy writes, reading it takes time in proportion to its length.
+//! Reasoning between `<think>` and `</think>`, or however else it is marked, is passed over: a call
+//! drafted there is none. Of several calls in a text the first counts, since the second was written
+//! without its result. A call in another form than the one asked for is an error that the policy gets to
+//! know of, never passed over in silence. Whatever a policy writes, reading it takes time in proportion to
+//! its length.
 
 mod fenced;
 mod grammar;
+mod harmony;
 mod json;
 mod native;
+mod python_strings;
 mod reasoning;
 mod repair;
 mod wording;
@@ -76,11 +80,14 @@ pub fn parse(
     is_complete: bool,
 ) -> Parsed {
     let text = Reasoning::of(reply).masked(reply);
-    let found = match format {
-        CallFormat::Json => json::find(&text, tools, leniency),
-        CallFormat::Fenced => fenced::find(&text, tools, is_complete),
-        CallFormat::Xml => xml::find(&text, tools, leniency),
-        CallFormat::Native => native::find(&text),
+    let found = match harmony::find(reply, tools, leniency) {
+        Found::Nothing => match format {
+            CallFormat::Json => json::find(&text, tools, leniency),
+            CallFormat::Fenced => fenced::find(&text, tools, is_complete),
+            CallFormat::Xml => xml::find(&text, tools, leniency),
+            CallFormat::Native => native::find(&text),
+        },
+        found => found,
     };
     let found = match found {
         Found::Call { .. } => found,
@@ -98,6 +105,10 @@ pub fn parse(
         }
         other => other,
     };
+    let found = match found {
+        Found::Nothing => in_other_form(&text, format, tools, leniency),
+        found => found,
+    };
     match found {
         Found::Call { start, call } => Parsed {
             before: text[..start].trim().to_owned(),
@@ -114,6 +125,38 @@ pub fn parse(
             before: text.trim().to_owned(),
             problem: None,
         },
+    }
+}
+
+/// A call of a tool of the harness that is written as bare JSON although the format is another.
+fn in_other_form(text: &str, format: CallFormat, tools: &Tools, leniency: Leniency) -> Found {
+    let form = match format {
+        CallFormat::Json => return Found::Nothing,
+        CallFormat::Fenced => "it is written as JSON, not as a code block",
+        CallFormat::Xml => "it doesn't stand between <tool_call> and </tool_call>",
+        CallFormat::Native => native::IN_TEXT,
+    };
+    let is_mended = format == CallFormat::Xml && leniency.repair_json;
+    let leniency = Leniency {
+        repair_json: is_mended,
+        ..leniency
+    };
+    match json::find(text, tools, leniency) {
+        Found::Call { start, call } if tools.contains_key(call.tool.as_str()) => {
+            if !is_mended {
+                return Found::Problem(form.into());
+            }
+            let call = Call {
+                is_repaired: true,
+                ..call
+            };
+            Found::Call { start, call }
+        }
+        // A program in a fence may hold such objects, and formulas any number of braces.
+        Found::Problem(reason) if format != CallFormat::Fenced && reason != json::TOO_MANY => {
+            Found::Problem(reason)
+        }
+        _ => Found::Nothing,
     }
 }
 

@@ -17,6 +17,9 @@ pub struct NativeArguments {
 /// broken JSON in the history refuses every further turn.
 const RAW: &str = "unreadable";
 
+/// What is wrong with a call that is written into the text.
+pub(super) const IN_TEXT: &str = "it is written in the text, not made through the tool interface";
+
 /// Reads the arguments of a call. The interface wants them as text; some servers send the object.
 /// Anything else would run the tool with arguments that nobody gave.
 ///
@@ -73,9 +76,7 @@ fn kind(value: &Value) -> &'static str {
 /// A call written into the text is a mistake to hear of.
 pub(super) fn find(text: &str) -> Found {
     if text.contains("<tool_call>") {
-        return Found::Problem(
-            "it is written in the text, not made through the tool interface".into(),
-        );
+        return Found::Problem(IN_TEXT.into());
     }
     Found::Nothing
 }

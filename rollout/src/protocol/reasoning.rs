@@ -1,20 +1,31 @@
 //! Reasoning that stands in a reply: kept apart from what the reply says, and never read as a call.
 //!
-//! Models mark it with tags. A template may open it in the prompt, and then the reply has only the
-//! closing tag. Reasoning inside reasoning ends with the outer one, where that ends at all. A tag
-//! inside a string of a program or of a JSON call is text of that program.
+//! Models mark it with tags, in whatever case. A template may open it in the prompt, and then the reply
+//! has only the closing tag. Reasoning inside reasoning ends with the outer one, where that ends at
+//! all; where only the tag of another kind closes it, it ends there. A tag inside a string of a program or
+//! of a JSON call is text of that program. Harmony's channels have a file of their own.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Opening and closing tag of each way to mark reasoning.
-const TAGS: [(&str, &str); 3] = [
+use super::harmony;
+
+/// Opening and closing tag of each way to mark reasoning: the usual ones, then those of Seed-OSS,
+/// Magistral, Command A, OpenThinker and Kimi.
+const TAGS: [(&str, &str); 9] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
     ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("◁think▷", "◁/think▷"),
 ];
 
-/// Where the reasoning of a reply stands.
+/// Where the reasoning of a reply stands, and marks that are no part of what it says.
+#[derive(Default)]
 pub(super) struct Reasoning {
     /// In order and disjoint, tags included.
     spans: Vec<Range<usize>>,
@@ -33,11 +44,35 @@ struct Tag {
 
 impl Reasoning {
     pub(super) fn of(reply: &str) -> Self {
-        let mut found = Reasoning {
-            spans: Vec::new(),
-            tags: Vec::new(),
-            is_open: false,
-        };
+        match harmony::Message::all(reply) {
+            Some(messages) => Self::of_messages(reply, &messages),
+            None => Self::of_tags(reply),
+        }
+    }
+
+    /// Of a reply in Harmony's channels: all but what is said to the user.
+    fn of_messages(reply: &str, messages: &[harmony::Message<'_>]) -> Self {
+        let mut found = Self::default();
+        for message in messages {
+            // What stands between two messages is said as it is.
+            let (Range { start, end }, body) = (message.range.clone(), message.body.clone());
+            match message.kind {
+                harmony::Kind::Said => {
+                    found.push(start..body.start, (body.start - start, 0));
+                    found.push(body.end..end, (end - body.end, 0));
+                }
+                harmony::Kind::Call => found.push(start..end, (end - start, 0)),
+                harmony::Kind::Reasoning => {
+                    found.push(start..end, (body.start - start, end - body.end));
+                    found.is_open = !message.is_ended && end == reply.len();
+                }
+            }
+        }
+        found
+    }
+
+    fn of_tags(reply: &str) -> Self {
+        let mut found = Self::default();
         let mut quotes = Quotes::default();
         let mut nested = None;
         let mut from = 0;
@@ -54,15 +89,10 @@ impl Reasoning {
                 found.push(start..tag.end, (0, tag_length));
                 from = tag.end;
             } else {
-                let closing = TAGS[tag.kind].1;
-                let nested = nested.get_or_insert_with(|| pairs(reply));
-                let outer = nested
-                    .get(&tag.start)
-                    .filter(|start| !is_quoted(reply, **start, closing.len()));
-                let first = || Some(tag.end + reply[tag.end..].find(closing)?);
-                match outer.copied().or_else(first) {
-                    Some(start) => {
-                        from = start + closing.len();
+                let closings = nested.get_or_insert_with(|| Closings::of(reply));
+                match closings.of_tag(reply, &tag) {
+                    Some(closing) => {
+                        from = closing.end;
                         found.push(tag.start..from, (tag_length, closing.len()));
                     }
                     None => {
@@ -106,20 +136,54 @@ impl Reasoning {
     }
 }
 
-/// Where the closing tag of each opening one starts, if tags pair as brackets do.
-fn pairs(reply: &str) -> HashMap<usize, usize> {
-    let mut open: [Vec<usize>; TAGS.len()] = Default::default();
-    let mut pairs = HashMap::new();
-    let mut from = 0;
-    while let Some(tag) = next_tag(reply, from) {
-        from = tag.end;
-        if tag.is_opening {
-            open[tag.kind].push(tag.start);
-        } else if let Some(start) = open[tag.kind].pop() {
-            pairs.insert(start, tag.start);
+/// The closing tags of a reply.
+struct Closings {
+    /// Where they stand, of each kind and in order.
+    places: [Vec<Range<usize>>; TAGS.len()],
+    /// That of each opening tag, if tags pair as brackets do.
+    pairs: HashMap<usize, Range<usize>>,
+}
+
+impl Closings {
+    fn of(reply: &str) -> Self {
+        let mut open: [Vec<usize>; TAGS.len()] = Default::default();
+        let mut found = Closings {
+            places: Default::default(),
+            pairs: HashMap::new(),
+        };
+        let mut from = 0;
+        while let Some(tag) = next_tag(reply, from) {
+            from = tag.end;
+            if tag.is_opening {
+                open[tag.kind].push(tag.start);
+                continue;
+            }
+            found.places[tag.kind].push(tag.start..tag.end);
+            if let Some(start) = open[tag.kind].pop() {
+                found.pairs.insert(start, tag.start..tag.end);
+            }
         }
+        found
     }
-    pairs
+
+    /// Where the reasoning that a tag opens is closed: by its own tag, else by the next of its kind, else
+    /// by the next of any.
+    fn of_tag(&self, reply: &str, tag: &Tag) -> Option<Range<usize>> {
+        let own = self
+            .pairs
+            .get(&tag.start)
+            .filter(|own| !is_quoted(reply, own.start, own.len()));
+        let next = |places: &Vec<Range<usize>>| {
+            let at = places.partition_point(|place| place.start < tag.end);
+            places.get(at).cloned()
+        };
+        own.cloned()
+            .or_else(|| next(&self.places[tag.kind]))
+            .or_else(|| {
+                let others = self.places.iter().filter_map(next);
+                others.min_by_key(|place| place.start)
+            })
+    }
 }
 
 /// Whether a tag of this length probably stands in a string: it is quoted, or a quote is open in its
@@ -140,20 +204,25 @@ fn is_quoted(reply: &str, start: usize, length: usize) -> bool {
 fn next_tag(reply: &str, mut from: usize) -> Option<Tag> {
     let bytes = reply.as_bytes();
     loop {
-        let starts = |byte: &u8| matches!(byte, b'<' | b'[');
+        // The first bytes of the tags; the last is that of `◁`.
+        let starts = |byte: &u8| matches!(byte, b'<' | b'[' | 0xe2);
         let start = from + bytes[from..].iter().position(starts)?;
         from = start + 1;
         // Replies have many brackets, and hardly any begins a tag.
-        if !matches!(bytes.get(from), Some(b'/' | b't' | b'T')) {
+        let next = bytes.get(from).map(u8::to_ascii_lowercase);
+        if !matches!(next, Some(b'/' | b't' | b'r' | b's' | b'|' | 0x97)) {
             continue;
         }
-        let rest = &reply[start..];
         for (kind, (opening, closing)) in TAGS.iter().enumerate() {
             for (text, is_opening) in [(opening, true), (closing, false)] {
-                if rest.starts_with(text) {
+                let end = start + text.len();
+                let is_tag = bytes
+                    .get(start..end)
+                    .is_some_and(|found| found.eq_ignore_ascii_case(text.as_bytes()));
+                if is_tag {
                     return Some(Tag {
                         start,
-                        end: start + text.len(),
+                        end,
                         kind,
                         is_opening,
                     });
@@ -161,6 +230,13 @@ fn next_tag(reply: &str, mut from: usize) -> Option<Tag> {
             }
         }
     }
+}
+
+/// Whether a position lies in a string of a program or of JSON.
+pub(super) fn in_string(reply: &str, position: usize) -> bool {
+    let mut quotes = Quotes::default();
+    quotes.advance(reply, position);
+    quotes.is_in_string()
 }
 
 /// Whether a position lies in a string of a program or of JSON. A program stands in a fence; JSON is

@@ -1,11 +1,11 @@
 //! A tolerant reader for almost valid JSON objects, behind the hook `repair_json`.
 //!
 //! It mends what models get wrong without losing anything: doubled braces, an object escaped as if
-//! it stood inside a string, trailing commas, single quotes, line breaks and unescaped quotes inside
-//! strings, `\n` written between tokens, Python's constants, closing brackets missing at the end,
-//! and a closing quote that is missing or stands before the program's last parentheses:
-//! `{"code": "print(22 // 7")}}`. A string that just breaks off is left alone: the rest of the
-//! program would be missing.
+//! it stood inside a string, trailing commas, single, triple and typographic quotes, keys without any,
+//! line breaks and unescaped quotes inside strings, `\n` written between tokens, Python's constants,
+//! closing brackets missing at the end, and a closing quote that is missing or stands before the
+//! program's last parentheses: `{"code": "print(22 // 7")}}`. A string that just breaks off is left
+//! alone: the rest of the program would be missing.
 
 use serde_json::{Map, Number, Value};
 
@@ -71,6 +71,31 @@ fn without_escapes(text: &str) -> Option<(String, Vec<usize>)> {
         places.resize(plain.len(), place);
     }
     Some((plain, places))
+}
+
+/// Quotes of typography, which editors and models put in the place of the plain ones.
+pub(super) fn is_typographic(c: char) -> bool {
+    is_double(c) || is_single(c)
+}
+
+fn is_double(c: char) -> bool {
+    matches!(c, '“' | '”' | '„' | '‟' | '«' | '»')
+}
+
+fn is_single(c: char) -> bool {
+    matches!(c, '‘' | '’' | '‚' | '‛')
+}
+
+/// Whether a string may begin with a character.
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'') || is_typographic(c)
+}
+
+/// Whether a character may end the string that a quote began.
+fn closes(c: char, quote: char) -> bool {
+    c == quote
+        || is_double(quote) && (is_double(c) || c == '"')
+        || is_single(quote) && (is_single(c) || c == '\'')
 }
 
 /// Whether the call ends here, with or without its brackets.
@@ -157,7 +182,10 @@ impl<'a> Reader<'a> {
         match self.peek()? {
             '{' => self.map(depth),
             '[' => self.list(depth),
-            quote @ ('"' | '\'') => Some(Value::String(self.string(quote, false)?)),
+            quote if is_quote(quote) => Some(Value::String(match self.tripled(quote) {
+                Some(text) => text,
+                None => self.string(quote, false)?,
+            })),
             _ => self.scalar(),
         }
     }
@@ -178,8 +206,12 @@ impl<'a> Reader<'a> {
                     }
                     return Some(Value::Object(map));
                 }
-                Some(quote @ ('"' | '\'')) => {
-                    let key = self.string(quote, true)?;
+                Some(first) if is_quote(first) || first.is_ascii_alphabetic() => {
+                    let key = if is_quote(first) {
+                        self.string(first, true)?
+                    } else {
+                        self.word()
+                    };
                     self.skip_blank();
                     if !self.take(':') {
                         return None;
@@ -227,6 +259,46 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A key without quotes.
+    fn word(&mut self) -> String {
+        let rest = self.rest();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+        self.position += length;
+        rest[..length].to_owned()
+    }
+
+    /// A string between three quotes of Python's; without one, nothing is read.
+    fn tripled(&mut self, quote: char) -> Option<String> {
+        let start = self.position;
+        let text = self.tripled_text(quote);
+        if text.is_none() {
+            self.position = start;
+        }
+        text
+    }
+
+    /// Such a string's text. Line breaks at its ends are no part of a program.
+    fn tripled_text(&mut self, quote: char) -> Option<String> {
+        let mark = quote.to_string().repeat(3);
+        let length = self.rest().strip_prefix(&mark)?.find(&mark)?;
+        self.position += mark.len();
+        let end = self.position + length;
+        let mut text = String::new();
+        while self.position < end {
+            let c = self.peek()?;
+            self.position += c.len_utf8();
+            if c == '\\' {
+                text.push_str(&self.escape()?);
+            } else {
+                text.push(c);
+            }
+        }
+        self.position = end + mark.len();
+        let is_whole = self.text.is_char_boundary(self.position) && self.can_end(false);
+        is_whole.then(|| text.trim_matches('\n').to_owned())
+    }
+
     /// A string. A quote ends it only where a string can end, so that quotes of the program inside
     /// it do no harm.
     fn string(&mut self, quote: char, is_key: bool) -> Option<String> {
@@ -247,7 +319,7 @@ impl<'a> Reader<'a> {
             }
             let c = next?;
             self.position += c.len_utf8();
-            if c == quote && self.can_end(is_key) {
+            if closes(c, quote) && self.can_end(is_key) {
                 return Some(result);
             }
             if c == quote

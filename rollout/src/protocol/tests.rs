@@ -1,5 +1,6 @@
 //! Tests of reading and writing calls.
 
+mod odd;
 mod reasoning;
 mod repair;
 mod speed;
@@ -17,7 +18,7 @@ const REPAIR: Leniency = Leniency {
     repair_json: true,
     fenced_code: false,
 };
-use CallFormat::{Fenced, Json, Xml};
+use CallFormat::{Fenced, Json, Native, Xml};
 
 fn tools() -> Tools {
     let tool = Tool {

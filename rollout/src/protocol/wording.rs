@@ -3,6 +3,7 @@
 //! An object counts as such a call only where it names a tool of the harness: any other object may be
 //! about anything.
 
+use harness::Tool;
 use serde_json::{Map, Value};
 
 use super::Tools;
@@ -59,11 +60,14 @@ pub(super) fn settle(object: &mut Map<String, Value>, tools: &Tools) -> Option<S
     }
     // `name` and `parameters` together are Llama's words, whatever they name.
     let is_llamas = object.contains_key("parameters");
-    let is_tool = |key: &&&str| {
-        let name = object.get(**key).and_then(Value::as_str);
-        name.is_some_and(|name| tools.contains_key(name) || is_llamas && **key == "name")
+    let is_tool = |key: &str| {
+        let name = object.get(key).and_then(Value::as_str);
+        name.is_some_and(|name| tools.contains_key(name) || is_llamas && key == "name")
     };
-    let name = *["name"].iter().chain(&NAMES).find(is_tool)?;
+    let mut names = ["name"].into_iter().chain(NAMES);
+    let Some(name) = names.find(|key| is_tool(key)) else {
+        return nameless(object, tools);
+    };
     let arguments = ["arguments"]
         .iter()
         .chain(&ARGUMENTS)
@@ -80,6 +84,45 @@ pub(super) fn settle(object: &mut Map<String, Value>, tools: &Tools) -> Option<S
         ("name", key) => format!("`arguments` is missing: they stand under `{key}`"),
         (name, _) => format!("`name` is missing: it stands under `{name}`"),
     })
+}
+
+/// Brings arguments without a name to a call, where only one tool can be meant.
+fn nameless(object: &mut Map<String, Value>, tools: &Tools) -> Option<String> {
+    if ["name"]
+        .iter()
+        .chain(&NAMES)
+        .any(|key| object.contains_key(*key))
+    {
+        return None;
+    }
+    let key = ["arguments"]
+        .iter()
+        .chain(&ARGUMENTS)
+        .find(|key| object.contains_key(**key));
+    let given = match key {
+        Some(key) if object.len() == 1 => object.get(*key)?.as_object()?,
+        Some(_) => return None,
+        None => &*object,
+    };
+    let mut fitting = tools.iter().filter(|(_, tool)| fits(given, tool));
+    let (tool, _) = fitting.next()?;
+    if fitting.next().is_some() {
+        return None;
+    }
+    let (tool, given) = (tool.as_str().to_owned(), given.clone());
+    object.clear();
+    object.insert("name".into(), tool.into());
+    object.insert("arguments".into(), Value::Object(given));
+    Some("`name` is missing".into())
+}
+
+/// Whether these are all the arguments that a tool needs, and no others.
+fn fits(given: &Map<String, Value>, tool: &Tool) -> bool {
+    let properties = tool.parameters.get("properties").and_then(Value::as_object);
+    let required = tool.parameters.get("required").and_then(Value::as_array);
+    let is_own = |key: &String| properties.is_some_and(|own| own.contains_key(key));
+    let mut required = required.into_iter().flatten().filter_map(Value::as_str);
+    !given.is_empty() && given.keys().all(is_own) && required.all(|name| given.contains_key(name))
 }
 
 /// Whether a word is one for a part of a call, or for what is around one.

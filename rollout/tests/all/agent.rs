@@ -205,6 +205,26 @@ async fn calls_through_the_policys_own_interface_take_the_harness_format() {
         .await;
     assert_eq!(outcome.said()[0], "```python\nprint(1)\n```");
     assert_eq!(outcome.requests[1].prior, None);
+    assert_eq!(outcome.events(), []);
+}
+
+#[tokio::test]
+async fn calls_that_arent_run_are_counted() {
+    let mut native = reply("");
+    for number in 1..=3 {
+        native.tool_calls.push(NativeCall {
+            tool: "python".into(),
+            arguments: serde_json::json!({"code": format!("print({number})")}),
+        });
+    }
+    let outcome = script(FENCED)
+        .reply(native)
+        .run(printed("1"))
+        .reply(reply("The answer is 1."))
+        .play()
+        .await;
+    assert_eq!(outcome.programs, ["print(1)"]);
+    assert_eq!(outcome.events(), [Event::CallsNotRun { count: 2 }]);
 }
 
 #[tokio::test]

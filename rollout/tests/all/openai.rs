@@ -130,7 +130,7 @@ async fn play(format: CallFormat, replies: Vec<Reply>) -> (Trajectory, Vec<Strin
         attempts: 1,
         ..options(&url)
     };
-    let tool = Arc::new(ScriptedTool::playing(vec![printed("7\n")]));
+    let tool = Arc::new(ScriptedTool::playing(vec![printed("7\n"); 16]));
     let agent = agent(
         naive(format),
         Arc::new(OpenAiPolicy::new(options).expect("client")),
@@ -256,6 +256,34 @@ async fn native_calls_go_back_and_forth_through_the_interface() {
         trajectory
     );
     assert!(trajectory.messages.iter().any(|message| message.is_native));
+}
+
+#[tokio::test]
+async fn calls_beyond_what_one_reply_may_make_are_counted() {
+    let call = |number| {
+        json!({"type": "function", "function":
+            {"name": "python", "arguments": {"code": format!("print({number})")}}})
+    };
+    let calls: Vec<Value> = (0..20).map(call).collect();
+    let message = json!({"content": "I compute.", "tool_calls": calls});
+    let body = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]});
+    let (trajectory, programs, asked) =
+        play(CallFormat::Native, vec![ok(&body.to_string()), ok(HELLO)]).await;
+    assert_eq!(programs.len(), 16);
+    let events: Vec<&Event> = trajectory.events().map(|(_, event)| event).collect();
+    assert!(
+        events.contains(&&Event::CallsNotRun { count: 4 }),
+        "{events:?}"
+    );
+    // None of them stays in the conversation, where it would have no result.
+    let messages = asked[1]["messages"].as_array().expect("messages");
+    let said = messages
+        .iter()
+        .find(|message| message["tool_calls"].is_array());
+    assert_eq!(
+        said.expect("calls")["tool_calls"].as_array().map(Vec::len),
+        Some(16)
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Parts that make readers work.
-const PARTS: [&str; 40] = [
+const PARTS: [&str; 54] = [
     "{",
     "}",
     "[",
@@ -34,6 +34,20 @@ const PARTS: [&str; 40] = [
     "<think>",
     "</think>",
     "[THINK]",
+    "</thought>",
+    "<seed:think>",
+    "◁think▷",
+    "<|channel|>",
+    "<|channel|>analysis<|message|>",
+    "<|start|>assistant to=functions.python<|channel|>commentary<|message|>",
+    "<|end|>",
+    "<|call|>",
+    "<|",
+    "\"\"\"",
+    "'''",
+    "{\"a\":\"\"\"",
+    "“",
+    "#",
     "é",
     "\u{0}",
     " ",
