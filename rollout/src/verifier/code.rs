@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use super::{Comparison, Extracted, Outcome, Verifier};
 use crate::policy::BoxFuture;
 use crate::tools::{ToolFault, ToolRunner};
+pub(super) use block::without_programs;
 use cases::TestCase;
 
 /// Wall time of a test, in multiples of its processor time. On a busy machine a program waits; one

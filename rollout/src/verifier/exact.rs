@@ -1,5 +1,6 @@
 //! Answers as texts.
 
+use super::reply::up_to_end;
 use super::{Comparison, Extracted, Outcome, PureVerifier, extract};
 use crate::protocol::without_reasoning;
 
@@ -15,7 +16,7 @@ impl ExactVerifier {
 
 impl PureVerifier for ExactVerifier {
     fn extract(&self, text: &str) -> Option<Extracted> {
-        extract::text_of(&without_reasoning(text))
+        extract::text_of(up_to_end(&without_reasoning(text)))
     }
 
     fn compare(&self, gold: &str, answer: &str) -> Option<Comparison> {

@@ -1,24 +1,46 @@
 //! Finding the answer of a text.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use super::number::{self, Token};
+use super::boxes::boxes;
+use super::number::{self, Number, Token};
+use super::reply::said;
 use super::{Extracted, ExtractionRule};
 
-const MARKS: [&str; 4] = ["answer is", "answer:", "answer =", "####"];
+/// What comes before an answer, in lower case.
+const MARKS: [&str; 4] = ["answer is", "answer:", "answer**:", "answer ="];
+/// Statements looked at behind marks of one kind.
+const STATEMENTS: usize = 3;
+/// What GSM8K writes before an answer, and Markdown before a heading.
+const HEADING: &str = "####";
+/// Lines looked at for it, from the end.
+const HEADING_LINES: usize = 200;
 
-/// The number that a text gives as its answer.
+/// The number that a text without reasoning gives as its answer.
 pub(super) fn number_of(text: &str) -> Option<Extracted> {
+    let said = said(text);
+    let text = said.text.as_str();
+    if let Some(tagged) = tagged(text) {
+        let inner = number_within(tagged, false)?;
+        return found(&inner.answer, ExtractionRule::AnswerTag);
+    }
+    number_within(text, said.ends_in_program)
+}
+
+fn number_within(text: &str, ends_in_program: bool) -> Option<Extracted> {
     match boxed(text) {
-        Boxed::Content(answer) => return found(answer, ExtractionRule::Boxed),
+        Boxed::Content(answer) => return found(&answer, ExtractionRule::Boxed),
         Boxed::Ambiguous => return None,
         Boxed::Nothing => {}
     }
-    if let Some(statement) = statement(text)
-        && let Some(answer) = number_of_statement(statement)
-    {
-        return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+    let is_value = |line: &str| Number::parse(line).is_some();
+    for statement in statements(text, &MARKS, is_value) {
+        if let Some(answer) = number_of_statement(statement) {
+            return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+        }
+    }
+    if ends_in_program {
+        return None;
     }
     found(last_number(last_line(text)?)?, ExtractionRule::LastNumber)
 }
@@ -26,11 +48,12 @@ pub(super) fn number_of(text: &str) -> Option<Extracted> {
 /// The text that a text gives as its answer.
 pub(super) fn text_of(text: &str) -> Option<Extracted> {
     match boxed(text) {
-        Boxed::Content(answer) => return found(answer, ExtractionRule::Boxed),
+        Boxed::Content(answer) => return found(&answer, ExtractionRule::Boxed),
         Boxed::Ambiguous => return None,
         Boxed::Nothing => {}
     }
-    if let Some(statement) = statement(text)
+    let statements = statements(text, &MARKS, |line| !line.is_empty());
+    if let Some(statement) = statements.first()
         && let Some(line) = statement
             .lines()
             .map(str::trim)
@@ -50,119 +73,129 @@ fn found(answer: &str, rule: ExtractionRule) -> Option<Extracted> {
     })
 }
 
-enum Boxed<'a> {
-    Content(&'a str),
+/// What stands between the last pair of answer tags.
+pub(super) fn tagged(text: &str) -> Option<&str> {
+    let start = text.rfind("<answer>")? + "<answer>".len();
+    let length = text[start..]
+        .find("</answer>")
+        .unwrap_or(text.len() - start);
+    Some(text[start..start + length].trim()).filter(|tagged| !tagged.is_empty())
+}
+
+enum Boxed {
+    Content(String),
     /// `\boxed{203} or \boxed{204}`.
     Ambiguous,
     Nothing,
 }
 
-/// A box that has an end and a content.
-pub(super) struct BoxedText<'a> {
-    /// Where its command starts.
-    pub(super) start: usize,
-    /// Where what follows it starts.
-    pub(super) end: usize,
-    pub(super) content: &'a str,
-}
-
 /// The last box that has an end and a content.
-fn boxed(text: &str) -> Boxed<'_> {
+fn boxed(text: &str) -> Boxed {
+    let is_listed = |between: &str| {
+        let is_bare = !between.contains(|c: char| c.is_alphanumeric() || c == '\n');
+        is_connective(between) || is_bare && between.contains([',', ';'])
+    };
     match boxes(text).as_slice() {
         [] => Boxed::Nothing,
-        [.., before, last] if is_or(&text[before.end..last.start]) => Boxed::Ambiguous,
-        [.., last] => Boxed::Content(last.content),
+        [.., before, last]
+            if is_listed(&text[before.end..last.start]) && before.answer() != last.answer() =>
+        {
+            Boxed::Ambiguous
+        }
+        [.., last] => Boxed::Content(last.answer()),
     }
 }
 
-/// All boxes that have an end and a content; of nested ones the outer.
-pub(super) fn boxes(text: &str) -> Vec<BoxedText<'_>> {
-    const BOX: &str = "\\boxed";
-    let mut boxes = Vec::new();
-    let mut from = 0;
-    let mut ends = None;
-    while let Some(offset) = text[from..].find(BOX) {
-        let start = from + offset;
-        let rest = &text[start + BOX.len()..];
-        let open = start + BOX.len() + (rest.len() - rest.trim_start().len());
-        from = open;
-        if !text[open..].starts_with('{') {
-            continue;
-        }
-        let ends = ends.get_or_insert_with(|| brace_ends(text));
-        let Some(&end) = ends.get(&open) else {
-            continue;
-        };
-        let content = &text[open + 1..end];
-        from = end + 1;
-        if !content.trim().is_empty() {
-            boxes.push(BoxedText {
-                start,
-                end: end + 1,
-                content,
-            });
-        }
-    }
-    boxes
+/// Whether nothing but an "or" or an "and" stands in a text, perhaps with the name of what follows:
+/// "or x = ".
+pub(super) fn is_connective(text: &str) -> bool {
+    let mut words = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let first = words.next().unwrap_or_default();
+    let is_first = ["or", "and"]
+        .iter()
+        .any(|connective| first.eq_ignore_ascii_case(connective));
+    is_first && words.all(|word| word.chars().count() == 1)
 }
 
-/// For every opening brace that is closed, where that is.
-fn brace_ends(text: &str) -> HashMap<usize, usize> {
-    let mut ends = HashMap::new();
-    let mut open = Vec::new();
-    let mut is_escaped = false;
-    for (index, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = true,
-            b'{' => open.push(index),
-            b'}' => {
-                if let Some(start) = open.pop() {
-                    ends.insert(start, index);
-                }
-            }
-            _ => {}
-        }
-    }
-    ends
+/// Whether two numbers with this between them are given side by side, as two.
+fn is_pair(between: &str) -> bool {
+    between.trim().is_empty() || is_connective(between)
 }
 
-/// Whether nothing but an "or" stands in a text.
-fn is_or(text: &str) -> bool {
-    let words = text.trim_matches(|c: char| !c.is_alphanumeric());
-    words.eq_ignore_ascii_case("or")
-}
-
-/// What follows the last mark of an answer.
-fn statement(text: &str) -> Option<&str> {
+/// What follows the marks of an answer, that behind the last mark first. Behind [`HEADING`] it counts
+/// only if `is_value` says so of its line: "#### Step 3" gives no answer.
+pub(super) fn statements<'a>(
+    text: &'a str,
+    marks: &[&str],
+    is_value: impl Fn(&str) -> bool,
+) -> Vec<&'a str> {
     // ASCII only, so that positions stay.
     let lower = text.to_ascii_lowercase();
-    let ends = MARKS
-        .iter()
-        .filter_map(|mark| Some(lower.rfind(mark)? + mark.len()));
-    let rest = ends.max().map(|end| &text[end..])?;
-    Some(rest.trim_start_matches(|c: char| c == ':' || c.is_whitespace()))
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for mark in marks {
+        let places = lower.rmatch_indices(*mark).take(STATEMENTS);
+        found.extend(places.map(|(at, _)| at + mark.len()..text.len()));
+    }
+    let mut end = text.len();
+    for line in text.rsplit('\n').take(HEADING_LINES) {
+        let start = end - line.len();
+        if let Some(at) = line.rfind(HEADING)
+            && is_value(line[at + HEADING.len()..].trim())
+        {
+            found.push(start + at + HEADING.len()..end);
+            break;
+        }
+        end = start.saturating_sub(1);
+    }
+    found.sort_by_key(|range| std::cmp::Reverse(range.start));
+    let statement = |range: Range<usize>| {
+        text[range].trim_start_matches(|c: char| c == ':' || c.is_whitespace())
+    };
+    found.into_iter().map(statement).collect()
 }
 
 /// The number of a statement's first sentence; what follows the last `=` where there is one.
-/// `Some(None)` is an answer that offers alternatives.
+/// `Some(None)` is a statement that gives no one value.
 pub(super) fn number_of_statement(statement: &str) -> Option<Option<String>> {
+    let statement = statement.trim_start_matches(|c: char| c == '*' || c.is_whitespace());
     let line = statement.lines().next()?;
-    let sentence = line.split(". ").next().unwrap_or(line);
+    let sentence = without_aside(line.split(". ").next().unwrap_or(line));
     let value = sentence.rsplit('=').next().unwrap_or(sentence);
     let tokens = number::tokens(value);
-    let first = tokens.first()?;
-    if is_alternative(value, &tokens) {
+    let mut pairs = tokens
+        .iter()
+        .zip(tokens.iter().skip(1).map(Some).chain([None]));
+    let (token, next) = pairs.find(|(token, _)| !is_denied(&value[..token.range.start]))?;
+    let Range { start, end } = token.range.clone();
+    let has_other = next.is_some_and(|next: &Token| is_pair(&value[end..next.range.start]));
+    if has_other || is_bound(&value[..start]) || is_part(&value[end..]) {
         return Some(None);
     }
-    Some(Some(value[first.range.clone()].to_owned()))
+    Some(Some(value[start..end].to_owned()))
 }
 
-/// Whether two numbers stand on either side of an "or".
-fn is_alternative(text: &str, tokens: &[Token]) -> bool {
-    tokens
-        .windows(2)
-        .any(|pair| is_or(&text[pair[0].range.end..pair[1].range.start]))
+/// A sentence without what it says in brackets after a number: "4 (since 2 + 3 = 5)".
+fn without_aside(sentence: &str) -> &str {
+    match sentence.split_once(" (") {
+        Some((before, _)) if !number::tokens(before).is_empty() => before,
+        _ => sentence,
+    }
+}
+
+/// Whether what follows a number makes it a part of a calculation.
+fn is_part(after: &str) -> bool {
+    let after = after.trim_start_matches(' ');
+    if after.starts_with('^') {
+        return true;
+    }
+    let signs = ["+", "*", "×", "·", "÷", "\\times", "\\cdot", "\\div"];
+    let operand = signs.iter().find_map(|sign| after.strip_prefix(sign));
+    operand.is_some_and(|operand| {
+        let operand = operand.trim_start_matches([' ', '$']);
+        operand.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '(' | '\\'))
+    })
 }
 
 /// The last number of a line; none where it is one of two, or something else than a value.
@@ -170,25 +203,39 @@ pub(super) fn last_number(line: &str) -> Option<&str> {
     let tokens = number::tokens(line);
     let (last, earlier) = tokens.split_last()?;
     let Range { start, end } = last.range.clone();
-    let is_pair = earlier
-        .last()
-        .is_some_and(|token| line[token.range.end..start].trim().is_empty());
-    let is_value = !is_pair
-        && !is_alternative(line, &tokens)
+    let after = line[end..].trim_start();
+    let is_one_of_two = earlier.last().is_some_and(|token| {
+        let between = &line[token.range.end..start];
+        // `(3, 4)`
+        let is_point = matches!(between.trim(), "," | ";") && after.starts_with([')', ']', '}']);
+        is_pair(between) || is_point
+    });
+    let is_value = !is_one_of_two
         && !is_bound(&line[..start])
-        && !line[end..].trim_start().starts_with('^');
+        && !is_denied(&line[..start])
+        && !after.starts_with('^');
     is_value.then(|| &line[start..end])
 }
 
-/// Whether what stands before a number makes it a bound, an exponent, or what the answer is not.
-fn is_bound(before: &str) -> bool {
+/// Whether what stands before a number makes it a bound or an exponent.
+pub(super) fn is_bound(before: &str) -> bool {
     let before = before.trim_end();
     let is_arrow = ["->", "=>"].iter().any(|arrow| before.ends_with(arrow));
     let is_sign = ["<", ">", "<=", ">=", "!=", "≤", "≥", "≠", "^"]
         .iter()
         .any(|sign| before.ends_with(sign));
     let word = before.rsplit(char::is_whitespace).next().unwrap_or("");
-    is_sign && !is_arrow || word.eq_ignore_ascii_case("not") || word.ends_with("n't")
+    let is_word = ["between", "than", "least", "most", "over"]
+        .iter()
+        .any(|bound| word.eq_ignore_ascii_case(bound));
+    is_sign && !is_arrow || is_word
+}
+
+/// Whether what stands before a number says that the answer is another.
+pub(super) fn is_denied(before: &str) -> bool {
+    let before = before.trim_end();
+    let word = before.rsplit(char::is_whitespace).next().unwrap_or("");
+    word.eq_ignore_ascii_case("not") || word.ends_with("n't")
 }
 
 /// The last line that isn't markup alone.

@@ -1,7 +1,9 @@
 //! Finding the answer of a text where it may be any expression.
 
-use super::extract::{self, BoxedText};
+use super::boxes::{BoxedText, boxes};
+use super::extract::{self, statements, tagged};
 use super::math::is_answer;
+use super::reply::said;
 use super::{Extracted, ExtractionRule, number};
 
 /// What comes before an answer, in lower case. ASCII letters only are lowered.
@@ -12,9 +14,9 @@ const MARKS: [&str; 17] = [
     "answer:",
     "answer**:",
     "answer =",
-    "####",
     "result is",
     "solution is",
+    "solutions are",
     "réponse:",
     "réponse :",
     "réponse est",
@@ -23,15 +25,6 @@ const MARKS: [&str; 17] = [
     "答案是",
     "答案：",
     "答案:",
-];
-
-/// Where a model's reply ends, however much text follows.
-const ENDS: [&str; 5] = [
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|endoftext|>",
-    "</s>",
 ];
 
 /// Words that end what a box belongs to.
@@ -52,6 +45,18 @@ const BREAKS: [&str; 14] = [
     "final",
 ];
 
+/// Words that an "answer is" may come before and that are none.
+const NO_ANSWERS: [&str; 8] = [
+    "correct",
+    "right",
+    "clear",
+    "given",
+    "below",
+    "above",
+    "as follows",
+    "the following",
+];
+
 /// Longest text that may be an answer as a whole, in bytes.
 const MAX_WHOLE: usize = 2_000;
 /// Longest formula, in bytes.
@@ -62,23 +67,32 @@ const MAX_TEXT: usize = 64_000;
 /// The answer of a response.
 pub(super) fn answer_of(text: &str) -> Option<Extracted> {
     let visible = visible(text);
-    let text = end_of(&visible);
-    let text = ENDS
-        .iter()
-        .filter_map(|end| text.find(end))
-        .min()
-        .map_or(text, |end| &text[..end]);
+    let said = said(end_of(&visible));
+    let text = said.text.as_str();
     if let Some(tagged) = tagged(text) {
-        let answer = boxes(tagged, false).unwrap_or_else(|| tagged.to_owned());
+        let answer = boxed(tagged, false).unwrap_or_else(|| tagged.to_owned());
         return found(&answer, ExtractionRule::AnswerTag);
     }
-    if let Some(answer) = boxes(text, false) {
+    if let Some(answer) = boxed(text, false) {
         return found(&answer, ExtractionRule::Boxed);
     }
-    if let Some(statement) = statement(text)
-        && let Some(answer) = of_statement(statement)
-    {
-        return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+    // "#### Friday" may be a heading.
+    let is_value = |line: &str| {
+        let is_short =
+            line.len() <= MAX_WHOLE && line.contains(|c: char| c.is_ascii_digit() || c == '\\');
+        is_short && is_answer(line)
+    };
+    for statement in statements(text, &MARKS, is_value) {
+        if let Some(answer) = of_statement(statement) {
+            return answer.and_then(|answer| found(&answer, ExtractionRule::AnswerIs));
+        }
+        // What can't be read may take back what was said before.
+        if has_formula(first_block(statement)) {
+            break;
+        }
+    }
+    if said.ends_in_program {
+        return None;
     }
     if text.len() <= MAX_WHOLE && is_answer(text) {
         return found(text, ExtractionRule::Whole);
@@ -89,7 +103,7 @@ pub(super) fn answer_of(text: &str) -> Option<Extracted> {
 /// The gold answer of a text: the answer itself, or a solution that boxes or states it.
 pub(super) fn gold_of(text: &str) -> String {
     let text = end_of(text);
-    if let Some(answer) = boxes(text, true) {
+    if let Some(answer) = boxed(text, true) {
         return answer;
     }
     // A solution that was cut off inside its box.
@@ -132,18 +146,9 @@ fn visible(text: &str) -> String {
     }
 }
 
-/// What stands between the last pair of answer tags.
-fn tagged(text: &str) -> Option<&str> {
-    let start = text.rfind("<answer>")? + "<answer>".len();
-    let length = text[start..]
-        .find("</answer>")
-        .unwrap_or(text.len() - start);
-    Some(text[start..start + length].trim()).filter(|tagged| !tagged.is_empty())
-}
-
 /// The last box; with those before it where only a connective stands between.
-fn boxes(text: &str, is_gold: bool) -> Option<String> {
-    let boxes = extract::boxes(text);
+fn boxed(text: &str, is_gold: bool) -> Option<String> {
+    let boxes: Vec<BoxedText<'_>> = boxes(text);
     let last = boxes.last()?;
     let mut first = boxes.len() - 1;
     while first > 0 {
@@ -154,8 +159,7 @@ fn boxes(text: &str, is_gold: bool) -> Option<String> {
         first -= 1;
     }
     let mut contents: Vec<String> = Vec::new();
-    for BoxedText { content, .. } in &boxes[first..] {
-        let content = content.trim().to_owned();
+    for content in boxes[first..].iter().map(BoxedText::answer) {
         if !contents.contains(&content) {
             contents.push(content);
         }
@@ -199,27 +203,37 @@ fn connects(between: &str, is_gold: bool) -> bool {
     is_short && ends_in_connective
 }
 
-/// What follows the last mark of an answer.
-fn statement(text: &str) -> Option<&str> {
-    // ASCII only, so that positions stay.
-    let lower = text.to_ascii_lowercase();
-    let ends = MARKS
-        .iter()
-        .filter_map(|mark| Some(lower.rfind(mark)? + mark.len()));
-    let rest = ends.max().map(|end| &text[end..])?;
-    let rest = rest.trim_start_matches(|c: char| matches!(c, ':' | '*' | '"') || c.is_whitespace());
-    Some(rest.strip_prefix("\\\"").unwrap_or(rest))
-}
-
 /// The answer in a statement's first sentence. `Some(None)` for one that offers alternatives
 /// among words.
 fn of_statement(statement: &str) -> Option<Option<String>> {
+    let is_mark = |c: char| matches!(c, '*' | '"') || c.is_whitespace();
+    let statement = statement.trim_start_matches(is_mark);
+    let statement = statement.strip_prefix("\\\"").unwrap_or(statement);
     let line = first_block(statement);
     let sentence = sentence(line);
     let trimmed = sentence
         .trim()
-        .trim_end_matches(['.', '"', '*', '\\'])
+        .trim_end_matches(['"', '*', '\\', '。'])
         .trim_end();
+    let trimmed = match trimmed.strip_suffix('.') {
+        // Three dots say that a decimal goes on.
+        Some(rest) if !rest.ends_with("..") => rest.trim_end_matches(['.', '"', '*', '\\']),
+        _ => trimmed,
+    };
+    // "The answer is 5!" is glad of it.
+    let trimmed = match trimmed.strip_suffix('!') {
+        Some(rest)
+            if rest
+                .chars()
+                .all(|c| c.is_ascii_digit() || matches!(c, ',' | '.' | '-')) =>
+        {
+            rest
+        }
+        _ => trimmed,
+    };
+    if NO_ANSWERS.contains(&trimmed.to_lowercase().as_str()) {
+        return None;
+    }
     if is_answer(trimmed) {
         return Some(Some(trimmed.to_owned()));
     }
@@ -230,10 +244,8 @@ fn of_statement(statement: &str) -> Option<Option<String>> {
             return Some(Some(trimmed[at + link.len()..].trim().to_owned()));
         }
     }
-    if let Some(span) = spans(trimmed).into_iter().next()
-        && is_answer(span.content)
-    {
-        return Some(Some(span.content.trim().to_owned()));
+    if let Some(formula) = formula_of(trimmed) {
+        return Some(formula);
     }
     if let Some(word) = single_text(trimmed) {
         return Some(Some(word));
@@ -242,6 +254,26 @@ fn of_statement(statement: &str) -> Option<Option<String>> {
         return None;
     }
     extract::number_of_statement(sentence)
+}
+
+/// The first formula of a statement that isn't said to be wrong. `Some(None)` where it is a bound, or one
+/// of two.
+fn formula_of(statement: &str) -> Option<Option<String>> {
+    let spans = spans(statement);
+    let at = spans
+        .iter()
+        .position(|span| !extract::is_denied(&statement[..span.start]))?;
+    let span = &spans[at];
+    if !is_answer(span.content) {
+        return None;
+    }
+    let next = spans.get(at + 1);
+    let is_one_of_two =
+        next.is_some_and(|next| extract::is_connective(&statement[span.end..next.start]));
+    if is_one_of_two || extract::is_bound(&statement[..span.start]) {
+        return Some(None);
+    }
+    Some(Some(span.content.trim().to_owned()))
 }
 
 /// The first line, or the first display formula where the statement begins with one.
@@ -281,6 +313,7 @@ fn single_text(text: &str) -> Option<String> {
 /// A formula between its delimiters.
 struct Span<'a> {
     content: &'a str,
+    start: usize,
     end: usize,
 }
 
@@ -321,6 +354,7 @@ fn spans(text: &str) -> Vec<Span<'_>> {
                 let end = at + open.len() + length + close.len();
                 spans.push(Span {
                     content: &inside[..length],
+                    start: at,
                     end,
                 });
                 at = end;
@@ -346,6 +380,10 @@ fn of_last_line(text: &str) -> Option<Extracted> {
         let after = &text[span.end..];
         let is_last = !after.contains('\n');
         if is_last && number::tokens(after).is_empty() {
+            let all = with_those_before(text, &spans);
+            if let Some(all) = all {
+                return is_answer(&all).then(|| found(&all, ExtractionRule::LastFormula))?;
+            }
             return if is_answer(span.content) {
                 found(span.content, ExtractionRule::LastFormula)
             } else {
@@ -353,10 +391,41 @@ fn of_last_line(text: &str) -> Option<Extracted> {
             };
         }
         if is_last {
-            return last_number(after);
+            // "It is $3$ or 4."
+            let numbers = number::tokens(after);
+            let is_other = numbers
+                .first()
+                .is_some_and(|first| extract::is_connective(&after[..first.range.start]));
+            return if is_other { None } else { last_number(after) };
         }
     }
     last_number(extract::last_line(text)?)
+}
+
+/// The last formula with those before it where only "and" or "or" stands between: several answers, none
+/// of which is the whole one. `None` where it stands alone.
+fn with_those_before(text: &str, spans: &[Span<'_>]) -> Option<String> {
+    let between = |at: usize| &text[spans[at - 1].end..spans[at].start];
+    let words = |text: &str| text.split_whitespace().count();
+    let mut first = spans.len().checked_sub(1)?;
+    while first > 0
+        && words(between(first)) <= 2
+        && connects(between(first), false)
+        // A comma alone divides a sentence as well; behind an "and" it continues the list.
+        && (first + 1 < spans.len() || between(first).contains(char::is_alphabetic))
+    {
+        first -= 1;
+    }
+    if first + 1 == spans.len() {
+        return None;
+    }
+    let mut last_words = between(spans.len() - 1).split(|c: char| !c.is_alphabetic());
+    let is_or = last_words.any(|word| word.eq_ignore_ascii_case("or"));
+    let contents: Vec<&str> = spans[first..]
+        .iter()
+        .map(|span| span.content.trim())
+        .collect();
+    Some(contents.join(if is_or { " or " } else { " and " }))
 }
 
 fn last_number(line: &str) -> Option<Extracted> {

@@ -5,6 +5,7 @@
 //! failed. There is one for each [`VerifierKind`]. Most kinds compare texts and need nothing else: they
 //! implement [`PureVerifier`], and are verifiers thereby. `docs/verifier.md` states every policy.
 
+mod boxes;
 pub mod code;
 mod command;
 mod digits;
@@ -15,7 +16,9 @@ mod kind;
 mod math;
 mod number;
 mod numeric;
+mod reply;
 mod symbolic;
+mod words;
 
 use crate::policy::BoxFuture;
 use crate::trajectory::Verdict;

@@ -8,9 +8,12 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::digits::Digits;
+use super::words::{changes_value, scale};
 
 /// Digits of one number.
 const MAX_DIGITS: usize = 400;
+/// Words after one number that multiply it: "hundred thousand".
+const MAX_SCALES: usize = 4;
 
 /// A number in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +43,11 @@ impl Number {
             }
             text = right.trim().to_owned();
         }
-        let mut reader = Reader { rest: text.trim() };
-        let is_negative = reader.sign();
+        let unspoken = without_spoken_minus(text.trim());
+        let mut reader = Reader {
+            rest: unspoken.unwrap_or(text.trim()),
+        };
+        let is_negative = reader.sign() ^ unspoken.is_some();
         reader.take("$");
         let is_negative = is_negative ^ reader.sign();
         let (mut numerator, mut denominator) = reader.magnitude()?;
@@ -61,6 +67,14 @@ impl Number {
                 denominator = lower;
                 reader = ahead;
             }
+        }
+        for _ in 0..MAX_SCALES {
+            let Some((factor, rest)) = leading_scale(reader.rest) else {
+                break;
+            };
+            let digits = factor.to_string();
+            numerator = numerator.times(&Digits::of(digits.chars().filter_map(|c| c.to_digit(10))));
+            reader.rest = rest;
         }
         let tail = reader.rest.trim();
         let is_percent = ["%", "percent", "pct", "percentage"].contains(&tail);
@@ -167,7 +181,8 @@ fn is_unit(tail: &str) -> bool {
         .unwrap_or(tail)
         .trim();
     let is_word = |c: char| c.is_alphabetic() || matches!(c, ' ' | '°' | '/' | '-' | '\'');
-    if tail == "°" || !tail.chars().all(is_word) || tail.split(' ').any(|word| word == "or") {
+    let is_other = |word: &str| word == "or" || changes_value(word);
+    if tail == "°" || !tail.chars().all(is_word) || tail.split(' ').any(is_other) {
         return tail == "°";
     }
     let letters = tail.chars().filter(|c| c.is_alphabetic()).count();
@@ -182,7 +197,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
     while let Some(c) = text[position..].chars().next() {
         let is_inside = before.is_some_and(|b: char| is_in_word(b) || matches!(b, '_' | '^' | '.'));
         let is_sign = matches!(c, '-' | '+' | '\u{2212}') && before != Some(')');
-        let is_start = c.is_ascii_digit() || c == '.' || is_sign || c == '\\';
+        let is_start = c.is_ascii_digit() || matches!(c, '.' | '\\' | 'n' | 'N') || is_sign;
         let length = if is_inside || !is_start {
             None
         } else {
@@ -213,7 +228,9 @@ fn is_in_word(c: char) -> bool {
 
 /// Length of the number at the start of a text.
 fn token_length(text: &str) -> Option<usize> {
-    let mut reader = Reader { rest: text };
+    let mut reader = Reader {
+        rest: without_spoken_minus(text).unwrap_or(text),
+    };
     reader.sign();
     if !reader.take("\\$") {
         reader.take("$");
@@ -231,11 +248,34 @@ fn token_length(text: &str) -> Option<usize> {
     {
         end = text.len() - ahead.rest.len();
     }
+    for _ in 0..MAX_SCALES {
+        match leading_scale(&text[end..]) {
+            Some((_, rest)) => end = text.len() - rest.len(),
+            None => break,
+        }
+    }
     let rest = &text[end..];
     let percent = ["%", "\\%", " %", " \\%"]
         .into_iter()
         .find(|sign| rest.starts_with(sign));
     Some(end + percent.map_or(0, str::len))
+}
+
+/// The text behind "negative", which says a minus.
+fn without_spoken_minus(text: &str) -> Option<&str> {
+    const WORD: &str = "negative ";
+    let head = text.get(..WORD.len())?;
+    head.eq_ignore_ascii_case(WORD)
+        .then(|| text[WORD.len()..].trim_start())
+}
+
+/// A word such as "million" behind a blank, and what follows it.
+fn leading_scale(text: &str) -> Option<(u64, &str)> {
+    let word = text.strip_prefix(' ')?.trim_start_matches(' ');
+    let length = word
+        .find(|c: char| !c.is_alphanumeric())
+        .unwrap_or(word.len());
+    Some((scale(&word[..length])?, &word[length..]))
 }
 
 struct Reader<'a> {
@@ -269,9 +309,13 @@ impl<'a> Reader<'a> {
         let (numerator, denominator) = self.decimal()?;
         if denominator.is_one() {
             let mut ahead = Reader { rest: self.rest };
+            let is_decimal = |rest: &str| {
+                let digit = rest.strip_prefix('.');
+                digit.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            };
             if ahead.take("/")
                 && let Some(lower) = ahead.whole()
-                && !ahead.rest.starts_with('.')
+                && !is_decimal(ahead.rest)
             {
                 self.rest = ahead.rest;
                 return Some((numerator, lower));

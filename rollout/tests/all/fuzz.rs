@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 const MOST: Duration = Duration::from_millis(100);
 
 /// Parts that make readers of answers work.
-const PARTS: [&str; 48] = [
+const PARTS: [&str; 78] = [
     "\\boxed{",
     "\\boxed{1}",
     "}",
@@ -66,6 +66,36 @@ const PARTS: [&str; 48] = [
     "\u{0}",
     "```python\n",
     "```\n",
+    "-\\boxed{1}",
+    "\\boxed 1",
+    "\u{8}oxed{",
+    "not ",
+    "negative ",
+    " million",
+    " squared",
+    "0.\\dot{3}",
+    "0.333...",
+    "0.(3)",
+    "\\ldots",
+    "\\gcd(",
+    "max{",
+    "{4 \\choose 2}",
+    "\\over ",
+    "C(4,2)",
+    "_{4}",
+    "!!",
+    "]0,1[",
+    "\\setminus",
+    "\\{x : x>",
+    "x<1 or x>2",
+    "5 km/h",
+    "2 hours 5 minutes",
+    "10¹²",
+    "³√",
+    "\\color{",
+    "<thought>",
+    "</reasoning>",
+    "<|channel|>final<|message|>",
 ];
 
 /// Processor time of this thread: other work on the machine is no fault of a reader.

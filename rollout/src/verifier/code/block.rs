@@ -32,6 +32,46 @@ pub(super) fn last_program(text: &str) -> Option<Extracted> {
     })
 }
 
+/// Languages in which a block may say something itself.
+const PROSE: [&str; 9] = [
+    "",
+    "latex",
+    "tex",
+    "math",
+    "markdown",
+    "md",
+    "text",
+    "txt",
+    "plaintext",
+];
+
+/// The text with blanks in the place of fenced blocks in any other language: of programs, and of what
+/// they print.
+pub(in crate::verifier) fn without_programs(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut open: Option<Fence<'_>> = None;
+    for line in text.split_inclusive('\n') {
+        let fence = open.take().map_or_else(
+            || Fence::opened_by(line).map(|fence| (fence, true)),
+            |fence| Some((fence, false)),
+        );
+        let Some((fence, is_first)) = fence else {
+            plain.push_str(line);
+            continue;
+        };
+        let is_prose = PROSE.contains(&fence.language.as_str());
+        if is_prose {
+            plain.push_str(line);
+        } else {
+            let length = line.trim_end_matches(['\r', '\n']).len();
+            plain.extend(std::iter::repeat_n(' ', length));
+            plain.push_str(&line[length..]);
+        }
+        open = (is_first || !fence.is_closed_by(line)).then_some(fence);
+    }
+    plain
+}
+
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();

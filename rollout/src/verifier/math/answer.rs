@@ -2,22 +2,26 @@
 
 use super::Unread;
 use super::expression::{Clock, Constant, Expr, Sign};
+use super::intervals::is_reals;
 use super::parser::{Parsed, Parser, one_or};
+use super::quantity::joined;
 use super::token::{Kind, plain, tokens};
-use super::vocabulary::{is_separator, relation_sign};
+use super::vocabulary::{is_separator, phrase, relation_sign, without_lead};
+use super::without_full_stop;
 
 /// Words of a text answer.
 const MAX_WORDS: usize = 12;
 
 /// Reads a whole answer.
 pub(super) fn read(text: &str) -> Parsed {
-    let text = text.trim().trim_end_matches(['.', ' ', '\n']);
+    let text = without_lead(without_full_stop(text));
     if let Some(time) = time_of_day(text) {
         return Ok(time);
     }
     let tokens = tokens(text)?;
     let mut parser = Parser::new(&tokens);
     let answers = parser.elements()?;
+    let answers = parser.infix(answers)?;
     // Full stops and commas of the sentence around it.
     while parser.take_sign('.') || parser.take_sign(',') {}
     if !parser.is_at_end() {
@@ -27,17 +31,19 @@ pub(super) fn read(text: &str) -> Parsed {
 }
 
 /// How strongly two answers are kept apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Separator {
     Comma,
-    /// A semicolon, "and", "or".
+    /// A semicolon, "and".
     Strong,
+    Or,
 }
 
 impl Parser<'_> {
     /// Statements with commas, semicolons, "and" or "or" between them.
     pub(super) fn elements(&mut self) -> Result<Vec<Expr>, Unread> {
         let mut groups: Vec<Vec<Expr>> = vec![Vec::new()];
+        let mut has_or = false;
         loop {
             let statement = self.statement()?;
             if let Some(group) = groups.last_mut() {
@@ -45,7 +51,10 @@ impl Parser<'_> {
             }
             match self.separator() {
                 Some(Separator::Comma) => {}
-                Some(Separator::Strong) => groups.push(Vec::new()),
+                Some(separator) => {
+                    has_or |= separator == Separator::Or;
+                    groups.push(Vec::new());
+                }
                 None => break,
             }
         }
@@ -68,28 +77,44 @@ impl Parser<'_> {
             let point = |group| Expr::Bracket('(', group, ')');
             return Ok(groups.into_iter().map(point).collect());
         }
-        Ok(groups.into_iter().flatten().collect())
+        let items = with_shared_signs(groups.into_iter().flatten().collect());
+        // `x < -1 or x > 1` is a union; without an "or" both have to hold.
+        let is_relation = |item: &Expr| matches!(item, Expr::Relation(..));
+        if has_or && items.iter().all(is_relation) && items.iter().any(Expr::is_inequality) {
+            return Ok(vec![Expr::Union(items)]);
+        }
+        // "2 hours and 30 minutes" is one quantity.
+        let total = match items.split_first() {
+            Some((first, rest)) if !rest.is_empty() => rest
+                .iter()
+                .try_fold(first.clone(), |total, item| joined(&total, item)),
+            _ => None,
+        };
+        Ok(total.map_or(items, |total| vec![total]))
     }
 
     fn separator(&mut self) -> Option<Separator> {
         let start = self.position();
         let mut found = None;
         loop {
-            match self.peek() {
-                Some(Kind::Sign(',')) => {
-                    found = found.or(Some(Separator::Comma));
-                }
-                Some(Kind::Sign(';')) => found = Some(Separator::Strong),
-                Some(Kind::Command(name))
-                    if matches!(name.as_str(), "lor" | "vee" | "land" | "wedge") =>
-                {
-                    found = Some(Separator::Strong);
-                }
+            let next = match self.peek() {
+                Some(Kind::Sign(',')) => Separator::Comma,
+                Some(Kind::Sign(';' | '&')) => Separator::Strong,
+                Some(Kind::Command(name)) => match name.as_str() {
+                    "lor" | "vee" => Separator::Or,
+                    "land" | "wedge" | "&" => Separator::Strong,
+                    _ => break,
+                },
                 Some(Kind::Word(word) | Kind::Text(word)) if is_separator(word) => {
-                    found = Some(Separator::Strong);
+                    if word.to_ascii_lowercase().contains("or") {
+                        Separator::Or
+                    } else {
+                        Separator::Strong
+                    }
                 }
                 _ => break,
-            }
+            };
+            found = found.max(Some(next));
             self.skip();
         }
         // At the end of a bracket or of the answer it separates nothing.
@@ -104,9 +129,17 @@ impl Parser<'_> {
 
     /// A value, a set or a relation between some.
     pub(super) fn statement(&mut self) -> Parsed {
-        // "approximately 5", "≈ 5".
+        while let Some(Kind::Text(text)) = self.peek()
+            && without_lead(text).trim().is_empty()
+        {
+            self.skip();
+        }
+        // "approximately 5", "≈ 5", "either 5 or 6".
         let is_hedge = match self.peek() {
-            Some(Kind::Word(word)) => matches!(word.as_str(), "approximately" | "about" | "approx"),
+            Some(Kind::Word(word)) => matches!(
+                word.as_str(),
+                "approximately" | "about" | "approx" | "exactly" | "either" | "both"
+            ),
             Some(Kind::Command(name)) => name == "approx",
             _ => false,
         };
@@ -117,7 +150,13 @@ impl Parser<'_> {
         let mut rest = Vec::new();
         while let Some(sign) = self.sign() {
             self.skip();
-            rest.push((sign, self.nested(Self::union)?));
+            let member = self.nested(Self::union)?;
+            // `x = \sqrt2 = 1.414…` gives the last only nearly.
+            let sign = match sign {
+                Sign::Equal if member.is_unending() => Sign::Near,
+                sign => sign,
+            };
+            rest.push((sign, member));
         }
         if rest.is_empty() {
             return Ok(first);
@@ -139,10 +178,16 @@ impl Parser<'_> {
         let mut parts = vec![self.ratio()?];
         loop {
             let is_union = match self.peek() {
-                Some(Kind::Command(name)) if matches!(name.as_str(), "cap" | "setminus") => {
+                Some(Kind::Command(name))
+                    if matches!(
+                        name.as_str(),
+                        "cap" | "setminus" | "smallsetminus" | "backslash"
+                    ) =>
+                {
                     self.skip();
+                    let name = if name == "cap" { "cap" } else { "setminus" };
                     let left = one_or(parts, Expr::Union);
-                    parts = vec![Expr::Opaque(name.clone(), vec![left, self.ratio()?])];
+                    parts = vec![Expr::Opaque(name.into(), vec![left, self.ratio()?])];
                     continue;
                 }
                 Some(Kind::Command(name)) => name == "cup",
@@ -171,7 +216,7 @@ impl Parser<'_> {
         if let Some(Kind::Word(_) | Kind::Text(_)) = self.peek() {
             let start = self.position();
             if let Some(text) = self.words() {
-                return Ok(Expr::Text(text));
+                return Ok(phrase(&text));
             }
             self.go_to(start);
         }
@@ -248,7 +293,8 @@ impl Parser<'_> {
         None
     }
 
-    /// `\{x : x > 2\}` is the relation itself; anything else stands for itself.
+    /// `\{x : x > 2\}` is the relation itself, and where there are more of them, or the element is one of
+    /// a set, all have to hold. Anything else stands for itself.
     fn set_with_condition(&mut self, length: usize) -> Parsed {
         let mut head = self.part(length);
         let element = head.nested(Self::statement)?;
@@ -260,20 +306,52 @@ impl Parser<'_> {
         if !self.take_closing_brace() {
             return Err(Unread);
         }
-        let name = match &element {
-            Expr::Relation(name, rest) if rest.len() == 1 && rest[0].0 == Sign::In => name,
-            other => other,
-        };
-        if conditions.len() == 1 && matches!(name, Expr::Variable(_)) {
-            let condition = conditions.remove(0);
-            if matches!(condition, Expr::Relation(..)) {
-                return Ok(condition);
+        let set = match &element {
+            Expr::Variable(_) => None,
+            Expr::Relation(name, rest)
+                if matches!(**name, Expr::Variable(_))
+                    && matches!(rest.as_slice(), [(Sign::In, _)]) =>
+            {
+                (!is_reals(&rest[0].1)).then(|| element.clone())
             }
-            conditions.push(condition);
+            _ => {
+                conditions.insert(0, element);
+                return Ok(Expr::Opaque("set of".into(), conditions));
+            }
+        };
+        let is_condition = |part: &Expr| matches!(part, Expr::Relation(..) | Expr::Union(_));
+        if !conditions.iter().all(is_condition) {
+            conditions.insert(0, element);
+            return Ok(Expr::Opaque("set of".into(), conditions));
         }
-        conditions.insert(0, element);
-        Ok(Expr::Opaque("set of".into(), conditions))
+        let both = |a: Expr, b: Expr| Expr::Opaque("cap".into(), vec![a, b]);
+        let all = set.into_iter().chain(conditions).reduce(both);
+        all.ok_or(Unread)
     }
+}
+
+/// `x ≠ 1, 2` says `x ≠ 2` too.
+fn with_shared_signs(items: Vec<Expr>) -> Vec<Expr> {
+    let mut name = None;
+    let mut all = Vec::with_capacity(items.len());
+    for item in items {
+        let is_bare = item.is_scalar() && item.variables().is_empty();
+        match (&item, &name) {
+            (Expr::Relation(first, rest), _) => {
+                let is_exclusion = matches!(rest.as_slice(), [(Sign::NotEqual, _)]);
+                name = is_exclusion.then(|| first.clone());
+                all.push(item);
+            }
+            (_, Some(first)) if is_bare => {
+                all.push(Expr::Relation(first.clone(), vec![(Sign::NotEqual, item)]));
+            }
+            _ => {
+                name = None;
+                all.push(item);
+            }
+        }
+    }
+    all
 }
 
 /// `20:34`, `20:34:00`, `8:34 p.m.`: hours and two digits each of minutes and seconds.

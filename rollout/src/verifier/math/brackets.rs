@@ -17,14 +17,23 @@ impl Parser<'_> {
         self.bracket_after(open)
     }
 
+    /// What follows an opening bracket, with the closing one. `]0, 1[` is French for (0, 1).
     pub(super) fn bracket_after(&mut self, open: char) -> Parsed {
         let bars = std::mem::take(&mut self.bars);
-        let mut items = self.nested(Self::elements)?;
+        let items = self.nested(Self::elements)?;
+        let mut items = self.infix(items)?;
         self.bars = bars;
+        let is_pair = items.len() == 2;
         let close = match self.peek() {
             Some(Kind::Sign(close @ (')' | ']'))) => *close,
+            Some(Kind::Sign('[')) if is_pair && open != '(' => ')',
             Some(Kind::Command(name)) if name == "rbrack" => ']',
             _ => return Err(Unread),
+        };
+        let open = match open {
+            ']' if is_pair => '(',
+            ']' => return Err(Unread),
+            open => open,
         };
         self.skip();
         let is_matched = matches!((open, close), ('(', ')') | ('[', ']'));
@@ -87,51 +96,80 @@ impl Parser<'_> {
                 }
             }
         }
-        let mut rows: Vec<Vec<Expr>> = vec![Vec::new()];
-        loop {
-            if self.take_command("end") {
-                break;
-            }
-            match self.peek() {
-                Some(Kind::Row) => {
-                    self.skip();
-                    rows.push(Vec::new());
-                }
-                Some(Kind::Sign('&' | ',')) => self.skip(),
-                Some(_) => {
-                    let cell = self.nested(Self::statement)?;
-                    rows.last_mut().ok_or(Unread)?.push(cell);
-                }
-                None => return Err(Unread),
-            }
-        }
+        let rows = self.rows()?;
         if self.environment_name()? != name {
             return Err(Unread);
         }
-        rows.retain(|row| !row.is_empty());
-        if rows.is_empty() {
-            return Err(Unread);
-        }
+        let is_grid = rows.iter().all(Row::is_full);
+        let rows: Vec<Vec<Expr>> = rows.into_iter().map(|row| row.cells).collect();
         match name.as_str() {
-            "matrix" | "pmatrix" | "bmatrix" | "smallmatrix" | "array" | "Bmatrix" => {
+            "matrix" | "pmatrix" | "bmatrix" | "smallmatrix" | "psmallmatrix" | "bsmallmatrix"
+            | "array" | "Bmatrix" => {
                 let columns = rows[0].len();
-                if rows.iter().any(|row| row.len() != columns) {
+                if !is_grid || rows.iter().any(|row| row.len() != columns) {
                     return Err(Unread);
                 }
                 Ok(Expr::Matrix(rows))
             }
             "vmatrix" | "Vmatrix" => Ok(Expr::Opaque(name, vec![Expr::Matrix(rows)])),
-            "cases" if rows.iter().all(|row| row.len() == 1) => {
+            "cases" | "dcases" | "aligned" | "align" | "gathered"
+                if rows.iter().all(|row| row.len() == 1) =>
+            {
                 Ok(one_or(rows.into_iter().flatten().collect(), Expr::List))
             }
-            "aligned" | "align" | "gathered" if rows.iter().all(|row| row.len() == 1) => {
-                Ok(one_or(rows.into_iter().flatten().collect(), Expr::List))
-            }
-            "cases" => {
+            "cases" | "dcases" => {
                 let rows = rows.into_iter().map(|row| Expr::Opaque("case".into(), row));
                 Ok(Expr::Opaque("cases".into(), rows.collect()))
             }
             _ => Err(Unread),
         }
+    }
+
+    /// Rows up to and with `\end`; empty ones are left out.
+    fn rows(&mut self) -> Result<Vec<Row>, Unread> {
+        let mut rows = vec![Row::default()];
+        while !self.take_command("end") {
+            let row = rows.last_mut().ok_or(Unread)?;
+            match self.peek() {
+                Some(Kind::Row) => {
+                    self.skip();
+                    rows.push(Row::default());
+                }
+                Some(Kind::Sign('&')) => {
+                    self.skip();
+                    row.marks += 1;
+                }
+                Some(Kind::Sign(',')) => {
+                    self.skip();
+                    row.commas += 1;
+                }
+                Some(_) => row.cells.push(self.nested(Self::statement)?),
+                None => return Err(Unread),
+            }
+        }
+        rows.retain(|row| !row.cells.is_empty() || row.marks > 0);
+        if rows.is_empty() {
+            return Err(Unread);
+        }
+        Ok(rows)
+    }
+}
+
+/// A row of an environment, with the signs between its cells.
+#[derive(Default)]
+struct Row {
+    cells: Vec<Expr>,
+    marks: usize,
+    commas: usize,
+}
+
+impl Row {
+    /// Whether there is a cell on either side of every sign.
+    fn is_full(&self) -> bool {
+        let signs = match self.marks {
+            0 => self.commas,
+            marks => marks,
+        };
+        self.cells.len() == signs + 1
     }
 }

@@ -9,19 +9,19 @@ use super::exact;
 use super::expression::{Constant, Expr, Function, Sign};
 use super::intervals;
 use super::matrices::matrices;
+use super::measured::{beside_unit, measured};
 use super::names::{self, Named};
-use super::units::Unit;
 use super::{Allowance, Comparison, Outcome};
 
 /// Digits from which a decimal may stand for a value that isn't one.
-const ROUNDED_DIGITS: u32 = 10;
+pub(super) const ROUNDED_DIGITS: u32 = 10;
 /// Digits of which the last ones are noise of binary floating point.
 const NOISY_DIGITS: u32 = 15;
 /// Items of one list.
 const MAX_ITEMS: usize = 200;
 
 impl Comparison {
-    fn with(self, allowance: Allowance) -> Self {
+    pub(super) fn with(self, allowance: Allowance) -> Self {
         let is_equal = self.outcome == Outcome::Equal;
         Self {
             allowance: self.allowance.or(is_equal.then_some(allowance)),
@@ -89,7 +89,7 @@ pub(super) fn equivalent(a: &Expr, b: &Expr, decider: &Decider) -> Outcome {
     }
 }
 
-fn same(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
+pub(super) fn same(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
     if gold == answer {
         return EQUAL;
     }
@@ -164,7 +164,7 @@ fn open_and_close_match(open: char, close: char) -> bool {
 }
 
 /// Two single values.
-fn scalar(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
+pub(super) fn scalar(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
     match (gold.infinity(), answer.infinity()) {
         (Some(a), Some(b)) => return if a == b { EQUAL } else { DIFFERENT },
         (None, None) => {}
@@ -184,7 +184,8 @@ fn rounded(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
         _ => return DIFFERENT,
     };
     let (decimal, is_negative) = decimal;
-    if decimal.significant < ROUNDED_DIGITS || !exact.variables().is_empty() {
+    let has_names = exact.any(&|part| matches!(part, Expr::Variable(_) | Expr::Opaque(..)));
+    if decimal.significant < ROUNDED_DIGITS || has_names {
         return DIFFERENT;
     }
     let ten = BigRational::from_integer(10.into());
@@ -217,72 +218,6 @@ fn rounded(gold: &Expr, answer: &Expr, decider: &Decider) -> Comparison {
         return EQUAL.with(Allowance::Rounding);
     }
     DIFFERENT
-}
-
-/// A value with a unit beside one without.
-fn beside_unit(
-    value: &Expr,
-    unit: &Unit,
-    other: &Expr,
-    other_is_gold: bool,
-    decider: &Decider,
-) -> Comparison {
-    let ordered = |value: &Expr| {
-        if other_is_gold {
-            same(other, value, decider)
-        } else {
-            same(value, other, decider)
-        }
-    };
-    if let Expr::Relation(..) = other {
-        // The unit stands after the last member of the other.
-        if let Some(Named { value: stated, .. }) = names::named(other) {
-            let measured = Expr::Measured(Box::new(value.clone()), unit.clone());
-            return if other_is_gold {
-                same(&stated, &measured, decider)
-            } else {
-                same(&measured, &stated, decider)
-            };
-        }
-    }
-    if unit.is_degree() {
-        // 30° is π/6 exactly.
-        let angle = Expr::Degrees(Box::new(value.clone()));
-        let is_value = other.is_scalar() && other.literal().is_none();
-        if is_value && decider.same(&angle, other) == Outcome::Equal {
-            return EQUAL;
-        }
-    }
-    if !other_is_gold && unit.is_ambiguous() {
-        return DIFFERENT;
-    }
-    ordered(value).with(Allowance::Units)
-}
-
-fn measured(gold: (&Expr, &Unit), answer: (&Expr, &Unit), decider: &Decider) -> Comparison {
-    let Some(factor) = gold.1.factor_from(answer.1) else {
-        let angle = |value: &Expr| Expr::Degrees(Box::new(value.clone()));
-        return match (gold.1, answer.1) {
-            (degrees, radians) if degrees.is_degree() && radians.is_radian() => {
-                scalar(&angle(gold.0), answer.0, decider)
-            }
-            (radians, degrees) if degrees.is_degree() && radians.is_radian() => {
-                scalar(gold.0, &angle(answer.0), decider)
-            }
-            _ => DIFFERENT,
-        };
-    };
-    let compared = if factor.is_one() {
-        same(gold.0, answer.0, decider)
-    } else {
-        let scaled = Expr::Product(vec![Expr::Rational(factor), answer.0.clone()]);
-        same(gold.0, &scaled, decider)
-    };
-    if gold.1.is_known() && answer.1.is_known() || gold.1 == answer.1 {
-        compared
-    } else {
-        compared.with(Allowance::Units)
-    }
 }
 
 /// Where one side is a percentage. A gold answer's own percent sign may be left out; an answer's

@@ -9,7 +9,7 @@
 //! Values with variables are compared at rational points that depend on both texts, so nobody can
 //! choose answers that agree at all of them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -18,9 +18,9 @@ use num_traits::{Signed, Zero};
 use super::Outcome;
 use super::budget::Budget;
 use super::compare::equivalent;
-use super::evaluate::{Evaluator, Fault, Opaques};
+use super::evaluate::{DOUBLE_FACTORIAL, Evaluator, Fault, Opaques};
 use super::exact;
-use super::expression::{Constant, Expr};
+use super::expression::{Constant, Expr, Fold};
 use super::number::Value;
 
 /// Bits of the enclosures, one after the other.
@@ -29,6 +29,8 @@ const PRECISIONS: [u64; 5] = [128, 512, 2_048, 8_192, 24_576];
 const AGREEMENT_BITS: i64 = 256;
 /// A separation bound of so many bits is waited for.
 const PROOF_BITS: f64 = 1_900.0;
+/// Times that values with opaque names have to agree.
+const OPAQUE_DRAWS: u32 = 4;
 /// Points at which values with variables have to agree.
 const USABLE_POINTS: usize = 4;
 /// Rounds of points with all variables positive, then with either sign, then whole and positive.
@@ -40,6 +42,8 @@ pub(super) struct Decider<'a> {
     /// Mixed into every point.
     seed: blake3::Hash,
     opaques: RefCell<Vec<(String, Vec<Expr>)>>,
+    /// Mixed into the numbers that opaque names get: another one at every point.
+    draw: Cell<u32>,
 }
 
 /// What one point says.
@@ -63,6 +67,7 @@ impl<'a> Decider<'a> {
             budget,
             seed: hasher.finalize(),
             opaques: RefCell::default(),
+            draw: Cell::default(),
         }
     }
 
@@ -72,6 +77,14 @@ impl<'a> Decider<'a> {
         if a == b {
             return Outcome::Equal;
         }
+        // Parts of names are compared while values are drawn for the whole.
+        let draw = self.draw.get();
+        let outcome = self.same_value(a, b);
+        self.draw.set(draw);
+        outcome
+    }
+
+    fn same_value(&self, a: &Expr, b: &Expr) -> Outcome {
         self.budget.pay_steps(a.size() + b.size()).ok();
         let mut names = a.variables();
         for name in b.variables() {
@@ -80,25 +93,20 @@ impl<'a> Decider<'a> {
             }
         }
         if names.is_empty() {
-            return match self.at_point(a, b, true, 0) {
-                AtPoint::Same => Outcome::Equal,
-                AtPoint::Different => Outcome::Different,
-                // Too large to be computed with, perhaps with parts that aren't.
-                _ if self.folded(a) == self.folded(b) => Outcome::Equal,
-                AtPoint::Unusable | AtPoint::Undecided => Outcome::Undecided,
-            };
+            return self.same_constant(a, b);
         }
         let is_complex =
             |expr: &Expr| expr.any(&|part| *part == Expr::Constant(Constant::Imaginary));
         let is_complex = is_complex(a) || is_complex(b);
         let needs_whole = |expr: &Expr| {
             expr.any(&|part| {
-                let inner = match part {
-                    Expr::Factorial(inner) => inner,
-                    Expr::Binomial(pair) => &pair.0,
-                    _ => return false,
+                let is_whole = match part {
+                    Expr::Factorial(_) | Expr::Binomial(_) => true,
+                    Expr::Fold(fold, _) => matches!(fold, Fold::Gcd | Fold::Lcm),
+                    Expr::Opaque(name, _) => name == DOUBLE_FACTORIAL,
+                    _ => false,
                 };
-                !inner.variables().is_empty()
+                is_whole && !part.variables().is_empty()
             })
         };
         let needs_whole = needs_whole(a) || needs_whole(b);
@@ -111,6 +119,7 @@ impl<'a> Decider<'a> {
                 if kind == 2 && usable >= USABLE_POINTS {
                     break;
                 }
+                self.draw.set(round);
                 let at = |expr: &Expr| self.substituted(expr, &names, round, kind);
                 // Where they agree once, the coarse precision shows nothing more.
                 let first = usize::from(usable > 0);
@@ -127,6 +136,28 @@ impl<'a> Decider<'a> {
         } else {
             Outcome::Undecided
         }
+    }
+
+    /// Whether two expressions without variables have the same value. Names that are only equal to
+    /// themselves may happen to get the other's value once, but not every time.
+    fn same_constant(&self, a: &Expr, b: &Expr) -> Outcome {
+        let has_names = |expr: &Expr| expr.any(&|part| matches!(part, Expr::Opaque(..)));
+        let draws = if has_names(a) || has_names(b) {
+            OPAQUE_DRAWS
+        } else {
+            1
+        };
+        for draw in 0..draws {
+            self.draw.set(draw);
+            match self.at_point(a, b, true, 0) {
+                AtPoint::Same => {}
+                AtPoint::Different => return Outcome::Different,
+                // Too large to be computed with, perhaps with parts that aren't.
+                _ if self.folded(a) == self.folded(b) => {}
+                AtPoint::Unusable | AtPoint::Undecided => return Outcome::Undecided,
+            }
+        }
+        Outcome::Equal
     }
 
     /// Whether `f` is `g` times a constant other than zero, and if so whether that is positive.
@@ -334,7 +365,8 @@ impl Opaques for Decider<'_> {
                 opaques.len() - 1
             }
         };
-        let random = self.random(&[b"opaque", &index.to_le_bytes()]);
+        let draw = self.draw.get().to_le_bytes();
+        let random = self.random(&[b"opaque", &index.to_le_bytes(), &draw]);
         Ok(BigRational::new(
             BigInt::from(random[0] + 64),
             BigInt::from(random[1] % 61 + 64),

@@ -11,7 +11,7 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 use super::budget::{Budget, Spent};
 use super::elementary;
 use super::exact;
-use super::expression::{Constant, Expr, Function};
+use super::expression::{Constant, Expr, Fold, Function};
 use super::number::{Complex, Separation, Value, rational_root};
 use super::real::Real;
 
@@ -23,10 +23,15 @@ const FACTORIAL: u32 = 5_000;
 const TOP: i64 = 1 << 34;
 /// Largest degree of a root that is taken by whole-number arithmetic.
 const ROOT_DEGREE: u32 = 64;
+/// Largest numbers whose divisors are looked for.
+const DIVISOR_BITS: u64 = 4_096;
 
 /// Cost of an exponential, a logarithm or an angle: that of a product of numbers so many times as
 /// long.
 const ELEMENTARY: u64 = 24;
+
+/// The name of `n!!`.
+pub(super) const DOUBLE_FACTORIAL: &str = "double factorial";
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +140,7 @@ impl<'a> Evaluator<'a> {
             Expr::Function(function, inner) => self.function(*function, inner),
             Expr::Factorial(inner) => self.factorial(inner),
             Expr::Binomial(parts) => self.binomial(&parts.0, &parts.1),
+            Expr::Fold(fold, items) => self.fold(*fold, items),
             Expr::Percent(inner) => {
                 let hundred = Value::Exact(BigRational::from_integer(100.into()));
                 self.over(&self.evaluate(inner)?, &hundred)
@@ -143,6 +149,9 @@ impl<'a> Evaluator<'a> {
                 let degree = Value::Exact(BigRational::new(1.into(), 180.into()));
                 let turns = self.times(&self.evaluate(inner)?, &degree)?;
                 self.times(&turns, &self.constant(Constant::Pi)?)
+            }
+            Expr::Opaque(name, parts) if name == DOUBLE_FACTORIAL && parts.len() == 1 => {
+                self.double_factorial(&parts[0])
             }
             Expr::Opaque(name, parts) => Ok(Value::Exact(self.opaques.value(name, parts)?)),
             _ => Err(Fault::Unsupported),
@@ -506,6 +515,79 @@ impl<'a> Evaluator<'a> {
         self.budget.pay_steps(u64::from(n) * u64::from(n) / 16)?;
         let product = (2..=n).fold(BigInt::one(), |product, k| product * k);
         Ok(Value::Exact(BigRational::from_integer(product)))
+    }
+
+    fn double_factorial(&self, inner: &Expr) -> Evaluated {
+        let Value::Exact(value) = self.evaluate(inner)? else {
+            return Err(Fault::Unsupported);
+        };
+        if !value.is_integer() || value.is_negative() {
+            return Err(Fault::Undefined);
+        }
+        let n = value.numer().to_u32().filter(|n| *n <= FACTORIAL);
+        let n = n.ok_or(Fault::TooLarge)?;
+        self.budget.pay_steps(u64::from(n) * u64::from(n) / 32)?;
+        let factors = (2..=n).filter(|k| k % 2 == n % 2);
+        let product = factors.fold(BigInt::one(), |product, k| product * k);
+        Ok(Value::Exact(BigRational::from_integer(product)))
+    }
+
+    /// The greatest common divisor, the least common multiple, the largest or the smallest of several
+    /// values.
+    fn fold(&self, fold: Fold, items: &[Expr]) -> Evaluated {
+        let mut items = items.iter();
+        let mut value = self.evaluate(items.next().ok_or(Fault::Unsupported)?)?;
+        for item in items {
+            let other = self.evaluate(item)?;
+            self.pay_for(&value, &other)?;
+            value = match fold {
+                Fold::Gcd | Fold::Lcm => self.by_divisors(fold, &value, &other)?,
+                Fold::Max | Fold::Min => {
+                    let is_larger = self.is_larger(&other, &value)?;
+                    if is_larger == (fold == Fold::Max) {
+                        other
+                    } else {
+                        value
+                    }
+                }
+            };
+        }
+        Ok(value)
+    }
+
+    fn by_divisors(&self, fold: Fold, a: &Value, b: &Value) -> Evaluated {
+        let (Value::Exact(a), Value::Exact(b)) = (a, b) else {
+            return Err(Fault::Unsupported);
+        };
+        if !a.is_integer() || !b.is_integer() {
+            return Err(Fault::Undefined);
+        }
+        let (a, b) = (a.numer(), b.numer());
+        let bits = a.bits().max(b.bits());
+        if bits > DIVISOR_BITS {
+            return Err(Fault::TooLarge);
+        }
+        self.budget.pay_steps(bits * (bits / 64 + 2))?;
+        let value = match fold {
+            Fold::Gcd => a.gcd(b),
+            _ => a.lcm(b),
+        };
+        Ok(self.exact(BigRational::from_integer(value)))
+    }
+
+    /// Whether one real value is larger than another.
+    fn is_larger(&self, a: &Value, b: &Value) -> Result<bool, Fault> {
+        if let (Value::Exact(a), Value::Exact(b)) = (a, b) {
+            return Ok(a > b);
+        }
+        let difference = a
+            .complex(self.bits)
+            .plus(&b.complex(self.bits).negated(), self.bits);
+        let difference = difference.as_real()?;
+        if difference.contains_zero() {
+            return Err(Fault::Imprecise);
+        }
+        Ok(difference.is_positive())
     }
 
     fn binomial(&self, upper: &Expr, lower: &Expr) -> Evaluated {

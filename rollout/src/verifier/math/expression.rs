@@ -27,9 +27,12 @@ pub(super) enum Expr {
     Function(Function, Box<Expr>),
     Factorial(Box<Expr>),
     Binomial(Box<(Expr, Expr)>),
+    /// One value made of several, such as the largest of them.
+    Fold(Fold, Vec<Expr>),
     Degrees(Box<Expr>),
     Percent(Box<Expr>),
-    /// A name with parts that is only ever equal to itself: `f(x)`, `a_{n+1}`, a sum or an integral.
+    /// A name with parts that is only ever equal to itself: `f(x)`, `a_{n+1}`, a sum or an integral, a
+    /// decimal that goes on in ways not known.
     Opaque(String, Vec<Expr>),
     /// A numeral of another base, with its digits.
     Numeral(String, u32),
@@ -89,6 +92,14 @@ pub(super) enum Function {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    Gcd,
+    Lcm,
+    Max,
+    Min,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Equal,
     NotEqual,
@@ -141,6 +152,18 @@ impl Function {
             Self::Sin => Self::Arcsin,
             Self::Cos => Self::Arccos,
             Self::Tan => Self::Arctan,
+            _ => return None,
+        })
+    }
+}
+
+impl Fold {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "gcd" | "GCD" | "hcf" | "HCF" => Self::Gcd,
+            "lcm" | "LCM" => Self::Lcm,
+            "max" => Self::Max,
+            "min" => Self::Min,
             _ => return None,
         })
     }
@@ -204,6 +227,22 @@ impl Expr {
         }
     }
 
+    /// A decimal whose digits go on in ways not known, as they are written.
+    pub(super) fn unending(digits: &str) -> Self {
+        Self::Opaque(format!("{digits}…"), Vec::new())
+    }
+
+    pub(super) fn is_unending(&self) -> bool {
+        matches!(self, Self::Opaque(name, parts)
+            if parts.is_empty() && name.ends_with('…') && name.len() > '…'.len_utf8())
+    }
+
+    /// Whether it says of a value something else than what it equals: `x > 2`, `x ≠ 0`, `x ∈ S`.
+    pub(super) fn is_inequality(&self) -> bool {
+        let is_sign = |sign: &Sign| !matches!(sign, Sign::Equal | Sign::Near | Sign::Other);
+        matches!(self, Self::Relation(_, rest) if rest.iter().all(|(sign, _)| is_sign(sign)))
+    }
+
     /// `true` for ∞, `false` for −∞.
     pub(super) fn infinity(&self) -> Option<bool> {
         match self {
@@ -224,6 +263,7 @@ impl Expr {
             | Self::Text(_) => Vec::new(),
             Self::Sum(items)
             | Self::Product(items)
+            | Self::Fold(_, items)
             | Self::Opaque(_, items)
             | Self::Bracket(_, items, _)
             | Self::Set(items)
@@ -260,6 +300,7 @@ impl Expr {
             | Self::Text(_) => self.clone(),
             Self::Sum(items) => Self::Sum(all(items)),
             Self::Product(items) => Self::Product(all(items)),
+            Self::Fold(fold, items) => Self::Fold(*fold, all(items)),
             Self::Opaque(name, items) => Self::Opaque(name.clone(), all(items)),
             Self::Bracket(open, items, close) => Self::Bracket(*open, all(items), *close),
             Self::Set(items) => Self::Set(all(items)),

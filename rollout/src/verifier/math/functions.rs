@@ -3,10 +3,10 @@
 use num_rational::BigRational;
 
 use super::Unread;
-use super::expression::{Expr, Function};
+use super::expression::{Expr, Fold, Function};
 use super::parser::{Parsed, Parser, times};
 use super::token::Kind;
-use super::vocabulary::NAMES;
+use super::vocabulary::{NAMES, is_fraction};
 
 impl Parser<'_> {
     pub(super) fn square_root(&mut self) -> Parsed {
@@ -18,16 +18,23 @@ impl Parser<'_> {
             }
         }
         let radicand = self.argument()?;
-        match degree.literal().filter(BigRational::is_integer) {
-            Some(number) => {
-                let degree = u32::try_from(number.to_integer()).ok().filter(|d| *d > 0);
-                Ok(Expr::Root(Box::new((radicand, degree.ok_or(Unread)?))))
-            }
-            None => Ok(Expr::power(
-                radicand,
-                Expr::quotient(Expr::integer(1), degree),
-            )),
+        root_of(radicand, degree)
+    }
+
+    /// `\root 3 \of 8`
+    pub(super) fn named_root(&mut self) -> Parsed {
+        let degree = self.argument()?;
+        if !self.take_command("of") {
+            return Err(Unread);
         }
+        let radicand = self.argument()?;
+        root_of(radicand, degree)
+    }
+
+    /// `cbrt(8)`
+    pub(super) fn cube_root(&mut self) -> Parsed {
+        let radicand = self.argument()?;
+        root_of(radicand, Expr::integer(3))
     }
 
     /// A function with its power, its base and its argument.
@@ -82,7 +89,8 @@ impl Parser<'_> {
                 Some(Kind::Letter(_) | Kind::Number(_)) => self.is_at_factor(&value),
                 Some(Kind::Command(name)) => {
                     NAMES.contains(&name.as_str())
-                        || matches!(name.as_str(), "pi" | "frac" | "dfrac" | "tfrac" | "sqrt")
+                        || is_fraction(name)
+                        || matches!(name.as_str(), "pi" | "sqrt")
                 }
                 Some(Kind::Sign('/')) => matches!(self.peek_at(1), Some(Kind::Number(_))),
                 _ => false,
@@ -107,6 +115,27 @@ impl Parser<'_> {
         Ok(Expr::Function(function, Box::new(inner)))
     }
 
+    /// `\gcd(12, 18)`, `\max\{1, 2\}`: one of several values. With a bound, as in `\max_x`, it is any other
+    /// name.
+    pub(super) fn fold(&mut self, fold: Fold, name: &str) -> Parsed {
+        let is_list = match self.peek() {
+            Some(Kind::Sign('(' | '[' | '{')) => true,
+            Some(Kind::Command(name)) => name == "{" || name == "lbrace",
+            _ => false,
+        };
+        if !is_list {
+            return self.big(name);
+        }
+        let items = match self.nested(Self::primary)? {
+            Expr::Bracket(_, items, _) | Expr::Set(items) | Expr::List(items) => items,
+            single => vec![single],
+        };
+        if items.len() > 1 && items.iter().all(Expr::is_scalar) {
+            return Ok(Expr::Fold(fold, items));
+        }
+        Ok(Expr::Opaque(name.into(), items))
+    }
+
     /// Sums, integrals and limits, with their bounds and all that follows.
     pub(super) fn big(&mut self, name: &str) -> Parsed {
         let mut parts = Vec::new();
@@ -128,5 +157,19 @@ impl Parser<'_> {
         }
         parts.push(self.nested(Self::product)?);
         Ok(Expr::Opaque(name, parts))
+    }
+}
+
+/// The root of a degree: whole, or any other value.
+fn root_of(radicand: Expr, degree: Expr) -> Parsed {
+    match degree.literal().filter(BigRational::is_integer) {
+        Some(number) => {
+            let degree = u32::try_from(number.to_integer()).ok().filter(|d| *d > 0);
+            Ok(Expr::Root(Box::new((radicand, degree.ok_or(Unread)?))))
+        }
+        None => Ok(Expr::power(
+            radicand,
+            Expr::quotient(Expr::integer(1), degree),
+        )),
     }
 }

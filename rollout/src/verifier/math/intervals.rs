@@ -1,9 +1,14 @@
 //! Sets of real numbers as unions of intervals, and the relations that describe them.
 
+use std::cmp::Ordering;
+
 use super::Outcome;
 use super::compare::{equivalent, inside_bars, is_empty_set};
 use super::decide::Decider;
 use super::expression::{Constant, Expr, Sign};
+
+/// Intervals of one set.
+const MAX_INTERVALS: usize = 64;
 
 /// From `low` to `high`, each with whether it belongs to it.
 #[derive(Clone, Debug)]
@@ -15,15 +20,27 @@ struct Interval {
 }
 
 /// Compares two sets of reals where at least one is more than a bracket or a list of elements:
-/// a union, an inequality, ∅, ℝ. `None` where they aren't such sets.
+/// a union, an inequality, a difference, ∅, ℝ. `None` where they aren't such sets.
 pub(super) fn compare(gold: &Expr, answer: &Expr, decider: &Decider) -> Option<Outcome> {
-    let is_set = |expr: &Expr| {
-        matches!(expr, Expr::Union(_) | Expr::Relation(..)) || is_empty_set(expr) || is_reals(expr)
-    };
     if !is_set(gold) && !is_set(answer) {
         return None;
     }
+    let count = |expr: &Expr| match expr {
+        Expr::Union(items) | Expr::List(items) => items.len(),
+        _ => 1,
+    };
+    if count(gold).max(count(answer)) > MAX_INTERVALS {
+        return Some(Outcome::Undecided);
+    }
+    if let (Some(a), Some(b)) = (subject(gold), subject(answer))
+        && equivalent(&a, &b, decider) == Outcome::Different
+    {
+        return Some(Outcome::Different);
+    }
     let (a, b) = (intervals(gold, decider)?, intervals(answer, decider)?);
+    if a.len().max(b.len()) > MAX_INTERVALS {
+        return Some(Outcome::Undecided);
+    }
     let (a, b) = (merged(a, decider), merged(b, decider));
     if a.len() != b.len() {
         return Some(Outcome::Different);
@@ -53,7 +70,56 @@ pub(super) fn compare(gold: &Expr, answer: &Expr, decider: &Decider) -> Option<O
     Some(outcome)
 }
 
-fn is_reals(expr: &Expr) -> bool {
+fn is_set(expr: &Expr) -> bool {
+    match expr {
+        Expr::Union(_) | Expr::Relation(..) => true,
+        Expr::List(items) => items.len() > 1 && items.iter().all(Expr::is_inequality),
+        Expr::Opaque(name, _) if matches!(name.as_str(), "cap" | "setminus" | "+" | "-") => true,
+        _ => is_empty_set(expr) || is_reals(expr) || difference_of(expr).is_some(),
+    }
+}
+
+/// `\mathbb{R} - \{0\}`
+fn difference_of(expr: &Expr) -> Option<(&Expr, &Expr)> {
+    let Expr::Sum(terms) = expr else {
+        return None;
+    };
+    match terms.as_slice() {
+        [set, Expr::Negative(other)] if is_reals(set) && matches!(**other, Expr::Set(_)) => {
+            Some((set, other))
+        }
+        _ => None,
+    }
+}
+
+/// What relations speak of: the one quantity that they bound. `None` where they are about several, or
+/// there is no relation.
+fn subject(expr: &Expr) -> Option<Expr> {
+    let bare = |quantity: &Expr| inside_bars(quantity).unwrap_or(quantity).clone();
+    match expr {
+        Expr::Relation(first, rest) => match rest.as_slice() {
+            [(Sign::In, _)] => Some(bare(first)),
+            [(_, right)] if is_quantity(first) && right.variables().is_empty() => Some(bare(first)),
+            [(_, right)] if is_quantity(right) && first.variables().is_empty() => Some(bare(right)),
+            [(_, middle), _] if is_quantity(middle) => Some(bare(middle)),
+            _ => match expr.variables().as_slice() {
+                [name] => Some(Expr::Variable((*name).to_owned())),
+                _ => None,
+            },
+        },
+        Expr::Union(items) | Expr::List(items) => {
+            let mut subjects = items.iter().map(subject);
+            let first = subjects.next()??;
+            subjects
+                .all(|subject| subject.as_ref() == Some(&first))
+                .then_some(first)
+        }
+        Expr::Opaque(name, parts) if name == "cap" => subject(parts.last()?),
+        _ => None,
+    }
+}
+
+pub(super) fn is_reals(expr: &Expr) -> bool {
     matches!(expr, Expr::Opaque(name, parts)
         if name == "mathbb" && parts == &[Expr::Variable("R".into())])
 }
@@ -68,11 +134,34 @@ fn infinity(is_positive: bool) -> Expr {
 }
 
 fn intervals(expr: &Expr, decider: &Decider) -> Option<Vec<Interval>> {
+    if let Some((set, other)) = difference_of(expr) {
+        return difference(set, other, decider);
+    }
     match expr {
         Expr::Union(items) => {
-            let parts: Option<Vec<_>> = items.iter().map(|item| intervals(item, decider)).collect();
-            Some(parts?.into_iter().flatten().collect())
+            let is_relation = |item: &Expr| matches!(item, Expr::Relation(..));
+            if items.iter().all(is_relation) && subject(expr).is_none() {
+                return None;
+            }
+            Some(parts_of(items, decider)?.into_iter().flatten().collect())
         }
+        Expr::Opaque(name, parts) => match (name.as_str(), parts.as_slice()) {
+            ("cap", [a, b]) => common(&intervals(a, decider)?, &intervals(b, decider)?, decider),
+            ("setminus", [a, b]) => difference(a, b, decider),
+            ("+", [set]) if is_reals(set) => Some(vec![between(
+                (Expr::integer(0), false),
+                (infinity(true), false),
+            )]),
+            ("-", [set]) if is_reals(set) => Some(vec![between(
+                (infinity(false), false),
+                (Expr::integer(0), false),
+            )]),
+            _ if is_reals(expr) => Some(vec![between(
+                (infinity(false), false),
+                (infinity(true), false),
+            )]),
+            _ => None,
+        },
         Expr::Set(items) if items.iter().all(Expr::is_scalar) => {
             Some(items.iter().map(point).collect())
         }
@@ -85,19 +174,133 @@ fn intervals(expr: &Expr, decider: &Decider) -> Option<Vec<Interval>> {
             }]),
             _ => None,
         },
-        // "x < -1 or x > 1"
         Expr::List(items) if items.iter().all(|item| matches!(item, Expr::Relation(..))) => {
-            let parts: Option<Vec<_>> = items.iter().map(|item| intervals(item, decider)).collect();
-            Some(parts?.into_iter().flatten().collect())
+            subject(expr)?;
+            let parts = parts_of(items, decider)?;
+            // All have to hold: "x > 1, x < 5". Those that can't all hold at once are the parts of a
+            // union: "x < -1, x > 1".
+            let mut all = parts.first()?.clone();
+            for part in &parts[1..] {
+                all = common(&all, part, decider)?;
+            }
+            Some(if all.is_empty() {
+                parts.into_iter().flatten().collect()
+            } else {
+                all
+            })
         }
         Expr::Relation(first, rest) => of_relation(first, rest, decider),
         _ if is_empty_set(expr) => Some(Vec::new()),
-        _ if is_reals(expr) => Some(vec![between(
-            (infinity(false), false),
-            (infinity(true), false),
-        )]),
         _ => None,
     }
+}
+
+fn parts_of(items: &[Expr], decider: &Decider) -> Option<Vec<Vec<Interval>>> {
+    let parts = items.iter().map(|item| intervals(item, decider));
+    parts.collect()
+}
+
+/// Which of two values is larger, where that is known.
+fn order(a: &Expr, b: &Expr, decider: &Decider) -> Option<Ordering> {
+    match (a.infinity(), b.infinity()) {
+        (Some(a), Some(b)) => Some(a.cmp(&b)),
+        (Some(is_positive), None) | (None, Some(is_positive)) => {
+            let is_first = a.infinity().is_some();
+            Some(if is_positive == is_first {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            })
+        }
+        (None, None) => match decider.same(a, b) {
+            Outcome::Equal => Some(Ordering::Equal),
+            Outcome::Different => decider.sign(&b.clone().minus(a.clone())).map(|is_below| {
+                if is_below {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }),
+            Outcome::Undecided | Outcome::Unreadable => None,
+        },
+    }
+}
+
+/// An end of an interval, and whether it belongs to it.
+type End<'a> = (&'a Expr, bool);
+
+/// The later of two beginnings; an end that is left out comes later than the same one taken in.
+fn later<'a>(a: End<'a>, b: End<'a>, decider: &Decider) -> Option<End<'a>> {
+    Some(match order(a.0, b.0, decider)? {
+        Ordering::Less => b,
+        Ordering::Greater => a,
+        Ordering::Equal => (a.0, a.1 && b.1),
+    })
+}
+
+/// The earlier of two ends.
+fn earlier<'a>(a: End<'a>, b: End<'a>, decider: &Decider) -> Option<End<'a>> {
+    Some(match order(a.0, b.0, decider)? {
+        Ordering::Less => a,
+        Ordering::Greater => b,
+        Ordering::Equal => (a.0, a.1 && b.1),
+    })
+}
+
+/// An interval, where there is anything between its ends.
+fn unless_empty(low: End<'_>, high: End<'_>, decider: &Decider) -> Option<Option<Interval>> {
+    let has_any = match order(low.0, high.0, decider)? {
+        Ordering::Less => true,
+        Ordering::Equal => low.1 && high.1,
+        Ordering::Greater => false,
+    };
+    Some(has_any.then(|| between((low.0.clone(), low.1), (high.0.clone(), high.1))))
+}
+
+/// What two sets have in common.
+fn common(a: &[Interval], b: &[Interval], decider: &Decider) -> Option<Vec<Interval>> {
+    let mut all = Vec::new();
+    if a.len() * b.len() > MAX_INTERVALS * MAX_INTERVALS {
+        return None;
+    }
+    for a in a {
+        for b in b {
+            let low = later((&a.low, a.has_low), (&b.low, b.has_low), decider)?;
+            let high = earlier((&a.high, a.has_high), (&b.high, b.has_high), decider)?;
+            all.extend(unless_empty(low, high, decider)?);
+        }
+    }
+    Some(all)
+}
+
+/// One set without another.
+fn difference(set: &Expr, other: &Expr, decider: &Decider) -> Option<Vec<Interval>> {
+    let mut left = intervals(set, decider)?;
+    // `ℝ∖{0}` without backslashes before the braces.
+    let is_element = other.is_scalar() && other.variables().is_empty();
+    let others = match intervals(other, decider) {
+        Some(others) => others,
+        None if is_element => vec![point(other)],
+        None => return None,
+    };
+    if left.len() + others.len() > MAX_INTERVALS {
+        return None;
+    }
+    for other in &others {
+        let mut parts = Vec::new();
+        for interval in &left {
+            let (low, high) = (
+                (&interval.low, interval.has_low),
+                (&interval.high, interval.has_high),
+            );
+            let before = earlier(high, (&other.low, !other.has_low), decider)?;
+            let after = later(low, (&other.high, !other.has_high), decider)?;
+            parts.extend(unless_empty(low, before, decider)?);
+            parts.extend(unless_empty(after, high, decider)?);
+        }
+        left = parts;
+    }
+    Some(left)
 }
 
 fn point(value: &Expr) -> Interval {
@@ -125,6 +328,11 @@ fn of_relation(first: &Expr, rest: &[(Sign, Expr)], decider: &Decider) -> Option
             }
             if first.variables().is_empty() && is_quantity(right) {
                 return bounded(right, sign.mirrored()?, first);
+            }
+            if let Some(inner) = inside_bars(first)
+                && right.variables().is_empty()
+            {
+                return within(inner, *sign, right, decider);
             }
             linear(first, *sign, right, decider)
         }
@@ -206,6 +414,17 @@ fn bounded(quantity: &Expr, sign: Sign, bound: &Expr) -> Option<Vec<Interval>> {
     })
 }
 
+/// `|f| < c` and `|f| > c`, where `f` is linear.
+fn within(f: &Expr, sign: Sign, bound: &Expr, decider: &Decider) -> Option<Vec<Interval>> {
+    let upper = linear(f, sign, bound, decider)?;
+    let lower = linear(f, sign.mirrored()?, &bound.clone().negative(), decider)?;
+    match sign {
+        Sign::Less | Sign::AtMost => common(&upper, &lower, decider),
+        Sign::Greater | Sign::AtLeast => Some(upper.into_iter().chain(lower).collect()),
+        _ => None,
+    }
+}
+
 /// An inequality that is linear in its only variable: `2x + 1 > 5`.
 fn linear(left: &Expr, sign: Sign, right: &Expr, decider: &Decider) -> Option<Vec<Interval>> {
     let difference = left.clone().minus(right.clone());
@@ -246,16 +465,7 @@ fn replaced(expr: &Expr, name: &str, value: &Expr) -> Expr {
 
 /// Intervals that touch as one. Only numbers that are written out are put in order.
 fn merged(mut intervals: Vec<Interval>, decider: &Decider) -> Vec<Interval> {
-    let is_below = |a: &Expr, b: &Expr| match (a.infinity(), b.infinity()) {
-        (Some(a), Some(b)) => Some(!a && b),
-        (Some(a), None) => Some(!a),
-        (None, Some(b)) => Some(b),
-        (None, None) => match decider.same(a, b) {
-            Outcome::Equal => Some(false),
-            Outcome::Different => decider.sign(&b.clone().minus(a.clone())),
-            Outcome::Undecided | Outcome::Unreadable => None,
-        },
-    };
+    let is_below = |a: &Expr, b: &Expr| order(a, b, decider).map(|order| order == Ordering::Less);
     let mut index = 0;
     'next: while index < intervals.len() {
         for other in 0..intervals.len() {

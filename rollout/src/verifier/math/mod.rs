@@ -1,11 +1,12 @@
 //! Answers as mathematics: LaTeX or plain text is read into an expression, and two expressions are
 //! compared by what they say.
 //!
-//! - [`token`], [`signs`], [`vocabulary`]: from text to tokens, whatever the spelling.
+//! - [`token`], [`signs`], [`repeating`], [`vocabulary`]: from text to tokens, whatever the spelling.
 //! - [`parser`] with [`factors`], [`powers`], [`primary`], [`numerals`], [`functions`], [`brackets`],
 //!   [`quantity`], and [`answer`]: from tokens to an expression. What can't be read whole isn't read
 //!   at all.
-//! - [`compare`], [`intervals`], [`matrices`], [`names`], [`units`]: structures, part by part.
+//! - [`compare`], [`intervals`], [`matrices`], [`names`], [`measured`], [`units`]: structures, part by
+//!   part.
 //! - [`decide`]: single values, by [`evaluate`] with exact rationals and with intervals of any
 //!   precision ([`number`], [`real`], [`elementary`]).
 //! - [`budget`]: what a comparison may cost.
@@ -25,6 +26,7 @@ mod factors;
 mod functions;
 mod intervals;
 mod matrices;
+mod measured;
 mod names;
 mod number;
 mod numerals;
@@ -33,6 +35,7 @@ mod powers;
 mod primary;
 mod quantity;
 mod real;
+mod repeating;
 mod signs;
 mod token;
 mod units;
@@ -82,7 +85,7 @@ pub(super) fn compare(gold: &str, answer: &str) -> Comparison {
 /// Whether a text is an answer and nothing else: it can be read, and has no words but units and
 /// connectives, or is a single word.
 pub(super) fn is_answer(text: &str) -> bool {
-    let Ok(tokens) = token::tokens(text.trim().trim_end_matches('.')) else {
+    let Ok(tokens) = token::tokens(without_full_stop(text)) else {
         return false;
     };
     if is_phrase(text) {
@@ -95,11 +98,12 @@ pub(super) fn is_answer(text: &str) -> bool {
                 return false;
             };
             let before = index.checked_sub(1).map(|before| &tokens[before].kind);
-            let follows_value = matches!(
-                before,
-                Some(Kind::Number(_) | Kind::Sign(_) | Kind::Command(_))
-            );
-            let is_spaced = token.is_spaced || index == 0;
+            let follows_value = match before {
+                // Words behind a comma or in brackets are an aside.
+                Some(Kind::Sign(sign)) => !matches!(sign, '(' | ',' | ';' | '.' | '=' | '-'),
+                other => matches!(other, Some(Kind::Number(_) | Kind::Command(_))),
+            };
+            let is_spaced = token.is_spaced || matches!(before, None | Some(Kind::Sign(_)));
             is_spaced && !follows_value && !vocabulary::is_known_word(word)
                 || before.is_some_and(is_word)
                     && !vocabulary::is_known_word(word)
@@ -113,11 +117,13 @@ pub(super) fn is_answer(text: &str) -> bool {
 
 /// Phrases that are answers, such as "no solution".
 fn is_phrase(text: &str) -> bool {
-    const STARTS: [&str; 9] = [
+    const STARTS: [&str; 11] = [
         "no ",
         "none",
         "not ",
+        "dne",
         "does not exist",
+        "do not exist",
         "undefined",
         "all ",
         "infinitely many",
@@ -130,10 +136,26 @@ fn is_phrase(text: &str) -> bool {
     words <= 4 && is_plain && STARTS.iter().any(|start| text.starts_with(start))
 }
 
+/// The text without the full stop of the sentence around it. Three dots that say that a decimal or a
+/// list goes on are part of the answer.
+fn without_full_stop(text: &str) -> &str {
+    let text = text.trim();
+    let rest = text.trim_end_matches(['.', ' ', '\n']);
+    let goes_on = || {
+        let before = rest.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_decimal = before.len() < rest.len() && before.ends_with('.');
+        is_decimal || rest.ends_with([',', ';', '+', '-', '='])
+    };
+    if text[rest.len()..].contains("...") && goes_on() {
+        return text;
+    }
+    rest
+}
+
 /// The text without the white space and dollar signs around and in it.
 fn squeezed(text: &str) -> String {
-    let text = text.trim().trim_end_matches('.');
-    text.chars()
+    without_full_stop(text)
+        .chars()
         .filter(|c| !c.is_whitespace() && *c != '$')
         .collect()
 }
@@ -147,7 +169,7 @@ fn words(text: &str) -> String {
 
 /// A text in lower case, without white space and the commands that set it upright.
 fn without_text_commands(text: &str) -> String {
-    let mut plain = token::plain(text.trim().trim_end_matches('.'));
+    let mut plain = token::plain(without_full_stop(text));
     for command in [
         "\\textbf",
         "\\textit",

@@ -5,9 +5,11 @@ use num_rational::BigRational;
 use num_traits::{One, Signed, Zero};
 
 use super::Unread;
+use super::compare::ROUNDED_DIGITS;
 use super::expression::{Decimal, Expr};
 use super::parser::{Parsed, Parser, variable};
 use super::token::{Kind, Number};
+use super::vocabulary::is_fraction;
 
 impl Parser<'_> {
     pub(super) fn number(&mut self, number: &Number) -> Parsed {
@@ -19,6 +21,14 @@ impl Parser<'_> {
         if self.peek() == Some(&Kind::Sign('_')) {
             return self.numeral(&number.whole);
         }
+        if let Some(chosen) = self.chosen_ahead() {
+            self.at += 2;
+            return Ok(Expr::Binomial(Box::new((value, chosen))));
+        }
+        if self.is_at_ordinal() {
+            self.skip();
+            return Ok(value);
+        }
         match self.fraction_ahead() {
             Some((share, length)) => {
                 self.at += length;
@@ -28,10 +38,34 @@ impl Parser<'_> {
         }
     }
 
+    /// The second number of `10C3`.
+    fn chosen_ahead(&self) -> Option<Expr> {
+        let near = |ahead: usize| {
+            let token = self.tokens.get(self.at + ahead)?;
+            (!token.is_spaced).then_some(&token.kind)
+        };
+        match (near(0)?, near(1)?) {
+            (Kind::Letter('C'), Kind::Number(number))
+                if !number.has_point && number.exponent == 0 =>
+            {
+                literal(number).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// The ending of `21st`.
+    fn is_at_ordinal(&self) -> bool {
+        let token = self.tokens.get(self.at).filter(|token| !token.is_spaced);
+        let is_ending = |word: &String| matches!(word.as_str(), "st" | "nd" | "rd" | "th");
+        token.is_some_and(|token| matches!(&token.kind, Kind::Word(word) if is_ending(word)))
+    }
+
     /// `204_5`, `204_{5}`, `(204)_5` hasn't this form.
     pub(super) fn numeral(&mut self, digits: &str) -> Parsed {
         self.skip();
         let is_braced = self.take_sign('{');
+        let is_bracketed = self.take_sign('(');
         let base = match self.peek() {
             Some(Kind::Number(number)) if !number.has_point && number.exponent == 0 => {
                 number.whole.parse::<u32>().map_err(|_| Unread)?
@@ -51,7 +85,7 @@ impl Parser<'_> {
             _ => return Err(Unread),
         };
         self.skip();
-        if is_braced && !self.take_sign('}') {
+        if is_bracketed && !self.take_sign(')') || is_braced && !self.take_sign('}') {
             return Err(Unread);
         }
         let fits = |c: char| c.to_digit(10).is_some_and(|digit| digit < base);
@@ -77,9 +111,7 @@ impl Parser<'_> {
             is_proper.then(|| Expr::Rational(BigRational::new(upper, lower)))
         };
         match self.peek()? {
-            Kind::Command(name)
-                if matches!(name.as_str(), "frac" | "dfrac" | "tfrac" | "cfrac") =>
-            {
+            Kind::Command(name) if is_fraction(name) => {
                 // Each argument is a group of one number, or one digit.
                 let mut parts: Vec<String> = Vec::new();
                 let mut ahead = 1;
@@ -116,7 +148,8 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn fraction(&mut self) -> Parsed {
+    /// The two arguments of a fraction or a binomial.
+    pub(super) fn two_arguments(&mut self) -> Result<(Expr, Expr), Unread> {
         // `\frac43`: one digit each.
         let mut digits: Vec<Expr> = Vec::new();
         let mut parts = Vec::new();
@@ -153,8 +186,7 @@ impl Parser<'_> {
             }
         }
         let mut parts = parts.into_iter();
-        let (upper, lower) = (parts.next().ok_or(Unread)?, parts.next().ok_or(Unread)?);
-        Ok(Expr::quotient(upper, lower))
+        Ok((parts.next().ok_or(Unread)?, parts.next().ok_or(Unread)?))
     }
 }
 
@@ -186,6 +218,11 @@ pub(super) fn literal(number: &Number) -> Parsed {
         return Ok(Expr::Rational(value));
     }
     let significant = digits.trim_start_matches('0').len();
+    // One that goes on after many digits is compared as any other that was cut off.
+    if number.is_unending && significant < ROUNDED_DIGITS as usize {
+        let written = format!("{}.{}", number.whole, number.fraction);
+        return Ok(Expr::unending(&written));
+    }
     Ok(Expr::Decimal(Decimal {
         value,
         places: places.saturating_add_signed(-number.exponent),

@@ -125,11 +125,21 @@ impl<'a> Parser<'a> {
         if self.take_sign('+') {
             return self.nested(Self::signed_product);
         }
+        if self.is_at_spoken_minus() {
+            self.skip();
+            return Ok(self.nested(Self::signed_product)?.negative());
+        }
         if self.take_sign('¤') {
             // The currency of a later term; the first one's counts.
             return self.product();
         }
         self.product()
+    }
+
+    /// "negative 5"
+    fn is_at_spoken_minus(&self) -> bool {
+        matches!(self.peek(), Some(Kind::Word(word)) if word.eq_ignore_ascii_case("negative"))
+            && matches!(self.peek_at(1), Some(Kind::Number(_) | Kind::Command(_)))
     }
 
     pub(super) fn product(&mut self) -> Parsed {
@@ -153,7 +163,7 @@ impl<'a> Parser<'a> {
                     continue;
                 }
                 // `1.2 x 10^{-3}`
-                Some(Kind::Letter('x')) if self.is_at_power_of_ten(&value) => self.skip(),
+                Some(Kind::Letter('x' | 'X')) if self.is_at_power_of_ten(&value) => self.skip(),
                 _ if self.is_at_factor(&value) => {
                     let factor = self.factor()?;
                     value = times(value, factor);

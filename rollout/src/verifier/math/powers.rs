@@ -2,6 +2,7 @@
 //! degree signs, groups.
 
 use super::Unread;
+use super::evaluate::DOUBLE_FACTORIAL;
 use super::expression::Expr;
 use super::numerals;
 use super::parser::{Parsed, Parser, one_or, variable};
@@ -17,6 +18,7 @@ impl Parser<'_> {
         }
         self.skip();
         if let Some(marked) = self.marked(&base)? {
+            let marked = self.with_scale(marked);
             let marked = self.postfixed(marked)?;
             return self.nested(|parser| parser.raised(marked));
         }
@@ -49,6 +51,10 @@ impl Parser<'_> {
                 Expr::Opaque("prime".into(), vec![base.clone()])
             }
             Some(Kind::Sign('*')) => Expr::Opaque("star".into(), vec![base.clone()]),
+            // The positive or negative numbers of a set.
+            Some(Kind::Sign(sign @ ('+' | '-'))) if is_set_of_numbers(base) => {
+                Expr::Opaque(sign.to_string(), vec![base.clone()])
+            }
             Some(Kind::Text(text) | Kind::Word(text))
                 if matches!(text.trim(), "th" | "st" | "nd" | "rd") =>
             {
@@ -94,11 +100,51 @@ impl Parser<'_> {
         }
         let bars = std::mem::take(&mut self.bars);
         let value = self.nested(Self::elements)?;
+        let value = self.infix(value)?;
         self.bars = bars;
         if !self.take_sign('}') {
             return Err(Unread);
         }
         Ok(one_or(value, Expr::Set))
+    }
+
+    /// `n \choose k`, `a \over b`: all of a group before the sign, and all after it.
+    pub(super) fn infix(&mut self, mut left: Vec<Expr>) -> Result<Vec<Expr>, Unread> {
+        let is_choice = match self.peek() {
+            Some(Kind::Command(name)) if name == "choose" => true,
+            Some(Kind::Command(name)) if name == "over" => false,
+            _ => return Ok(left),
+        };
+        self.skip();
+        let mut right = self.nested(Self::elements)?;
+        let (Some(lower), Some(upper)) = (right.pop(), left.pop()) else {
+            return Err(Unread);
+        };
+        if !left.is_empty() || !right.is_empty() {
+            return Err(Unread);
+        }
+        let parts = Box::new((upper, lower));
+        Ok(vec![if is_choice {
+            Expr::Binomial(parts)
+        } else {
+            Expr::Quotient(parts)
+        }])
+    }
+
+    /// Degrees of Celsius or Fahrenheit, where a letter says so.
+    fn with_scale(&mut self, value: Expr) -> Expr {
+        let scale = match self.peek() {
+            Some(Kind::Letter(c @ ('C' | 'F'))) => c.to_string(),
+            Some(Kind::Text(text)) if matches!(text.trim(), "C" | "F") => text.trim().to_owned(),
+            _ => return value,
+        };
+        match value {
+            Expr::Degrees(inner) => {
+                self.skip();
+                Expr::Measured(inner, Unit::named(&format!("°{scale}")))
+            }
+            other => other,
+        }
     }
 
     /// The argument of a command: a group, or one token.
@@ -130,7 +176,7 @@ impl Parser<'_> {
                 Some(Kind::Sign('!')) => {
                     self.skip();
                     value = if self.take_sign('!') {
-                        Expr::Opaque("double factorial".into(), vec![value])
+                        Expr::Opaque(DOUBLE_FACTORIAL.into(), vec![value])
                     } else {
                         Expr::Factorial(Box::new(value))
                     };
@@ -149,18 +195,7 @@ impl Parser<'_> {
                 }
                 Some(Kind::Sign('°')) => {
                     self.skip();
-                    let scale = match self.peek() {
-                        Some(Kind::Letter(c @ ('C' | 'F'))) => Some(*c),
-                        _ => None,
-                    };
-                    value = match scale {
-                        Some(scale) => {
-                            self.skip();
-                            let unit = Unit::named(&format!("°{scale}"), 1);
-                            return Ok(Expr::Measured(Box::new(value), unit));
-                        }
-                        None => Expr::Degrees(Box::new(value)),
-                    };
+                    value = self.with_scale(Expr::Degrees(Box::new(value)));
                 }
                 Some(Kind::Command(name)) if name == "degree" => {
                     self.skip();
@@ -174,4 +209,9 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+/// `\mathbb{R}` and the like.
+fn is_set_of_numbers(expr: &Expr) -> bool {
+    matches!(expr, Expr::Opaque(name, _) if name == "mathbb")
 }

@@ -1,12 +1,13 @@
 //! The smallest values: numbers, names, words, brackets, and what commands stand for.
 
 use super::Unread;
-use super::expression::{Constant, Expr, Function};
+use super::expression::{Constant, Expr, Fold, Function};
 use super::parser::{Parsed, Parser, letters, one_or, simple_name, times, variable};
 use super::token::{Kind, tokens};
 use super::units::Unit;
 use super::vocabulary::{
-    BIG, MARKS, NAMES, PLAIN, is_command, is_common, named_constant, starts_with_function,
+    BIG, MARKS, NAMES, PLAIN, is_command, is_common, is_fraction, named_constant, phrase,
+    starts_with_function, without_lead,
 };
 
 impl Parser<'_> {
@@ -32,7 +33,12 @@ impl Parser<'_> {
                 self.text(text)
             }
             Kind::Sign('(' | '[') => self.bracket(),
+            Kind::Sign(']') => {
+                self.skip();
+                self.bracket_after(']')
+            }
             Kind::Sign('{') => self.group(),
+            Kind::Sign('^' | '_') => self.count_of_choices(),
             Kind::Sign('|') => {
                 self.skip();
                 self.bars += 1;
@@ -46,7 +52,7 @@ impl Parser<'_> {
             Kind::Sign('¤') => {
                 self.skip();
                 let value = self.nested(Self::primary)?;
-                Ok(Expr::Measured(Box::new(value), Unit::named("$", 1)))
+                Ok(Expr::Measured(Box::new(value), Unit::named("$")))
             }
             Kind::Command(name) => {
                 self.skip();
@@ -69,6 +75,12 @@ impl Parser<'_> {
         }
         if let Some(index) = index {
             return Ok(Expr::Opaque(format!("{name}_"), vec![index]));
+        }
+        if name == "C" && self.is_at_whole_pair() {
+            return match self.nested(Self::bracket)? {
+                Expr::Bracket(_, items, _) => choices(items),
+                _ => Err(Unread),
+            };
         }
         if self.is_call(&name) {
             let arguments = self.nested(Self::bracket)?;
@@ -102,12 +114,52 @@ impl Parser<'_> {
         false
     }
 
+    /// `(10, 3)`
+    fn is_at_whole_pair(&self) -> bool {
+        let is_whole = |ahead: usize| {
+            matches!(self.peek_at(ahead), Some(Kind::Number(number))
+                if !number.has_point && number.exponent == 0)
+        };
+        let is_sign = |ahead: usize, sign: char| self.peek_at(ahead) == Some(&Kind::Sign(sign));
+        is_sign(0, '(') && is_whole(1) && is_sign(2, ',') && is_whole(3) && is_sign(4, ')')
+    }
+
+    /// `_{10}C_3` and `^{10}P_3`, with or without order.
+    fn count_of_choices(&mut self) -> Parsed {
+        self.skip();
+        let from = self.script()?;
+        let is_ordered = match self.peek() {
+            Some(Kind::Letter('C')) => false,
+            Some(Kind::Letter('P')) => true,
+            Some(Kind::Text(text)) if text.trim() == "C" => false,
+            Some(Kind::Text(text)) if text.trim() == "P" => true,
+            _ => return Err(Unread),
+        };
+        self.skip();
+        if !self.take_sign('_') {
+            return Err(Unread);
+        }
+        let chosen = self.script()?;
+        if !is_ordered {
+            return choices(vec![from, chosen]);
+        }
+        let factorial = |of: Expr| Expr::Factorial(Box::new(of));
+        let left = from.clone().minus(chosen);
+        Ok(Expr::quotient(factorial(from), factorial(left)))
+    }
+
     fn word(&mut self, word: &str) -> Parsed {
         if let Some(constant) = named_constant(word) {
             return Ok(constant);
         }
-        if word == "sqrt" {
-            return self.square_root();
+        match word {
+            "sqrt" => return self.square_root(),
+            "cbrt" => return self.cube_root(),
+            "DNE" => return Ok(phrase(word)),
+            _ => {}
+        }
+        if let Some(fold) = Fold::named(word) {
+            return self.fold(fold, word);
         }
         if let Some(function) = Function::named(word) {
             return self.function(function, word);
@@ -118,7 +170,7 @@ impl Parser<'_> {
         }
         let is_long = word.len() > 5 || word.len() > 3 && !word.chars().all(char::is_uppercase);
         if is_long || is_common(word) || word.chars().any(|c| !c.is_ascii_alphabetic()) {
-            return Ok(Expr::Text(word.to_lowercase()));
+            return Ok(phrase(word));
         }
         // An index, an exponent and a prime belong to the last letter.
         let (head, last) = word.split_at(word.len() - 1);
@@ -129,11 +181,14 @@ impl Parser<'_> {
     }
 
     fn text(&mut self, text: &str) -> Parsed {
-        let text = text.trim();
+        let text = without_lead(text).trim();
         if let Some(function) = Function::named(text) {
             return self.function(function, text);
         }
-        if text.chars().count() == 1 {
+        if let Some(fold) = Fold::named(text) {
+            return self.fold(fold, text);
+        }
+        if text.chars().count() == 1 && text.chars().all(char::is_alphabetic) {
             return self.named(text);
         }
         if let Some(constant) = named_constant(text) {
@@ -155,22 +210,24 @@ impl Parser<'_> {
                 bars: 0,
             };
             let value = parser.nested(Parser::elements)?;
+            while parser.take_sign('.') || parser.take_sign(',') {}
             if !parser.is_at_end() {
                 return Err(Unread);
             }
             return Ok(one_or(value, Expr::List));
         }
-        Ok(Expr::Text(text.to_lowercase()))
+        Ok(phrase(text))
     }
 
     fn command(&mut self, name: &str) -> Parsed {
         match name {
-            "frac" | "dfrac" | "tfrac" | "cfrac" => self.fraction(),
-            "sqrt" => self.square_root(),
-            "binom" | "dbinom" | "tbinom" => {
-                let upper = self.argument()?;
-                Ok(Expr::Binomial(Box::new((upper, self.argument()?))))
+            _ if is_fraction(name) => {
+                let (upper, lower) = self.two_arguments()?;
+                Ok(Expr::quotient(upper, lower))
             }
+            "sqrt" => self.square_root(),
+            "root" => self.named_root(),
+            "binom" | "dbinom" | "tbinom" => Ok(Expr::Binomial(Box::new(self.two_arguments()?))),
             "pi" => Ok(Expr::Constant(Constant::Pi)),
             "infty" => Ok(Expr::Constant(Constant::Infinity)),
             "emptyset" | "varnothing" => Ok(Expr::Constant(Constant::EmptySet)),
@@ -195,10 +252,11 @@ impl Parser<'_> {
             "dots" | "ldots" | "cdots" | "dotsc" | "dotsb" | "dotsm" => {
                 Ok(Expr::Opaque("…".into(), Vec::new()))
             }
-            "mathrm" | "not" => Err(Unread),
+            // Signs between two values.
+            "mathrm" | "not" | "choose" | "over" | "of" => Err(Unread),
             "pounds" | "euro" => {
                 let value = self.nested(Self::primary)?;
-                let unit = Unit::named(if name == "euro" { "€" } else { "£" }, 1);
+                let unit = Unit::named(if name == "euro" { "€" } else { "£" });
                 Ok(Expr::Measured(Box::new(value), unit))
             }
             "mathbb" => {
@@ -213,7 +271,10 @@ impl Parser<'_> {
                     None => Ok(Expr::Opaque(name.into(), vec![inner])),
                 }
             }
-            _ if BIG.contains(&name) => self.big(name),
+            _ if BIG.contains(&name) => match Fold::named(name) {
+                Some(fold) => self.fold(fold, name),
+                None => self.big(name),
+            },
             _ if NAMES.contains(&name) => self.named(name),
             _ => {
                 if let Some(function) = Function::named(name) {
@@ -231,5 +292,13 @@ impl Parser<'_> {
                 Ok(Expr::Opaque(format!("\\{name}"), parts))
             }
         }
+    }
+}
+
+/// Of how many ways to choose two numbers tell.
+fn choices(items: Vec<Expr>) -> Parsed {
+    match <[Expr; 2]>::try_from(items) {
+        Ok([from, chosen]) => Ok(Expr::Binomial(Box::new((from, chosen)))),
+        Err(_) => Err(Unread),
     }
 }

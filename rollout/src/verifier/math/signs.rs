@@ -8,6 +8,7 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('\u{2013}', "-"),
     ('\u{2014}', "-"),
     ('\u{FF0D}', "-"),
+    ('\u{FE63}', "-"),
     ('×', "\\times "),
     ('·', "\\cdot "),
     ('⋅', "\\cdot "),
@@ -18,6 +19,10 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('π', "\\pi "),
     ('∞', "\\infty "),
     ('√', "\\sqrt "),
+    ('∛', "\\sqrt[3]"),
+    ('∜', "\\sqrt[4]"),
+    ('…', "\\ldots "),
+    ('⋯', "\\cdots "),
     ('≤', "\\le "),
     ('⩽', "\\le "),
     ('≥', "\\ge "),
@@ -27,6 +32,9 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('≡', "\\equiv "),
     ('∪', "\\cup "),
     ('∩', "\\cap "),
+    ('∖', "\\setminus "),
+    ('∨', "\\lor "),
+    ('∧', "\\land "),
     ('∈', "\\in "),
     ('±', "\\pm "),
     ('∓', "\\mp "),
@@ -39,21 +47,6 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('∠', "\\angle "),
     ('′', "'"),
     ('’', "'"),
-    ('²', "^{2}"),
-    ('³', "^{3}"),
-    ('⁴', "^{4}"),
-    ('⁵', "^{5}"),
-    ('⁶', "^{6}"),
-    ('⁷', "^{7}"),
-    ('⁸', "^{8}"),
-    ('⁹', "^{9}"),
-    ('⁰', "^{0}"),
-    ('¹', "^{1}"),
-    ('ⁿ', "^{n}"),
-    ('₀', "_{0}"),
-    ('₁', "_{1}"),
-    ('₂', "_{2}"),
-    ('₃', "_{3}"),
     ('½', "\\frac12 "),
     ('⅓', "\\frac13 "),
     ('⅔', "\\frac23 "),
@@ -61,7 +54,17 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('¾', "\\frac34 "),
     ('⅕', "\\frac15 "),
     ('⅙', "\\frac16 "),
+    ('⅚', "\\frac56 "),
+    ('⅖', "\\frac25 "),
+    ('⅗', "\\frac35 "),
+    ('⅘', "\\frac45 "),
+    ('⅐', "\\frac17 "),
     ('⅛', "\\frac18 "),
+    ('⅜', "\\frac38 "),
+    ('⅝', "\\frac58 "),
+    ('⅞', "\\frac78 "),
+    ('⅑', "\\frac19 "),
+    ('⅒', "\\frac{1}{10} "),
     ('（', "("),
     ('）', ")"),
     ('，', ","),
@@ -85,6 +88,20 @@ pub(super) const SIGNS: &[(char, &str)] = &[
     ('⟩', "\\rangle "),
 ];
 
+/// Raised and lowered signs, each beside the plain one in the same place.
+const SCRIPTS: [(char, &str, &str); 2] = [
+    ('^', "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix"),
+    ('_', "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢₓ", "0123456789+-()nix"),
+];
+
+/// A raised or lowered sign: `^` or `_`, and the plain sign.
+pub(super) fn script(c: char) -> Option<(char, char)> {
+    SCRIPTS.iter().find_map(|(mark, signs, plain)| {
+        let at = signs.chars().position(|sign| sign == c)?;
+        Some((*mark, plain.chars().nth(at)?))
+    })
+}
+
 /// Commands whose argument is text.
 pub(super) const TEXTS: &[&str] = &[
     "text",
@@ -94,6 +111,9 @@ pub(super) const TEXTS: &[&str] = &[
     "textnormal",
     "textsf",
     "texttt",
+    "textsc",
+    "textup",
+    "emph",
     "mbox",
     "hbox",
     "mathrm",
@@ -138,10 +158,23 @@ pub(super) const SPACES: &[&str] = &[
     "it",
 ];
 
-/// Commands after which a doubled backslash is one that was escaped twice.
+/// Commands that stand for space, or for what can't be seen, with their argument: what it says is no
+/// part of the answer.
+pub(super) const UNSEEN: &[&str] = &[
+    "hspace",
+    "vspace",
+    "phantom",
+    "hphantom",
+    "vphantom",
+    "color",
+    "textcolor",
+    "colorbox",
+    "tag",
+    "label",
+];
+
+/// Commands after which a doubled backslash is one that was escaped twice, besides those with a
+/// meaning of their own.
 pub(super) const ESCAPED: &[&str] = &[
-    "frac", "dfrac", "tfrac", "cfrac", "sqrt", "text", "left", "right", "boxed", "pi", "cdot",
-    "times", "le", "ge", "leq", "geq", "infty", "cup", "in", "pm", "begin", "end", "mathrm",
-    "mathbf", "sin", "cos", "tan", "log", "ln", "circ", "theta", "alpha", "beta", "quad", "binom",
-    "{", "}", "%", "$",
+    "left", "right", "quad", "{", "}", "%", "$", "!", ",", ";", ":",
 ];

@@ -187,6 +187,26 @@ fn relations_and_names() {
 }
 
 #[test]
+fn a_name_never_equals_a_number_by_chance() {
+    for n in 1..=60 {
+        for k in 1..=100 {
+            assert_ne!(
+                outcome(&format!("f({k})"), &n.to_string()),
+                Outcome::Equal,
+                "f({k}) {n}"
+            );
+            let (a, b) = (format!("x+f({k})"), format!("x+{n}"));
+            assert_ne!(outcome(&a, &b), Outcome::Equal, "{a} {b}");
+        }
+    }
+    all_equal(&[
+        ("f(3)+1-f(3)", "1"),
+        ("2f(3)", "f(3)+f(3)"),
+        ("x+f(2+1)", "f(3)+x"),
+    ]);
+}
+
+#[test]
 fn what_is_passed_over_is_said() {
     let allowance = |gold, answer| compare(gold, answer).allowance;
     assert_eq!(allowance("50\\%", "50"), Some(Allowance::Percent));
@@ -346,6 +366,30 @@ const PIECES: &[&str] = &[
     "(((((",
     "answer is",
     "####",
+    "\\dot{3}",
+    "...",
+    "\\ldots",
+    "(3)",
+    "\\gcd",
+    "\\max",
+    "max",
+    "\\choose",
+    "\\over",
+    "\\root",
+    "\\of",
+    "C",
+    "!!",
+    "\\setminus",
+    "\\cap",
+    " km",
+    " per hour",
+    " million",
+    "¹²",
+    "√",
+    "\\color",
+    "\\phantom{",
+    "negative ",
+    "]0,1[",
 ];
 
 fn pieces() -> impl Strategy<Value = String> {

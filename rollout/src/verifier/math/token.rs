@@ -1,7 +1,8 @@
 //! From the text of an answer to tokens: LaTeX, plain text and Unicode signs come out the same.
 
 use super::Unread;
-use super::signs::{ESCAPED, SIGNS, SPACES, TEXTS};
+use super::repeating::period;
+use super::signs::{ESCAPED, SIGNS, SPACES, TEXTS, UNSEEN, script};
 use super::vocabulary::is_command;
 
 /// Longest answer that is read, in bytes.
@@ -42,6 +43,8 @@ pub(super) struct Number {
     pub(super) repeating: String,
     pub(super) exponent: i32,
     pub(super) has_point: bool,
+    /// Whether dots follow, and the digits before them don't tell how they go on.
+    pub(super) is_unending: bool,
 }
 
 /// The tokens of an answer.
@@ -71,7 +74,28 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
 /// that means money becomes `¤`.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
-    for c in text.trim().chars() {
+    let mut chars = text.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        if let Some((mark, sign)) = script(c) {
+            // Signs side by side are one exponent: 10¹² isn't 10 to the power of 1.
+            let mut signs = String::from(sign);
+            while let Some((_, sign)) = chars
+                .peek()
+                .and_then(|c| script(*c))
+                .filter(|(next, _)| *next == mark)
+            {
+                signs.push(sign);
+                chars.next();
+            }
+            let is_degree = mark == '^' && chars.peek() == Some(&'√') && !ends_in_value(&plain);
+            if is_degree {
+                chars.next();
+                plain.push_str(&format!("\\sqrt[{signs}]"));
+            } else {
+                plain.push_str(&format!("{mark}{{{signs}}}"));
+            }
+            continue;
+        }
         match SIGNS.iter().find(|(sign, _)| *sign == c) {
             Some((_, spelled)) => plain.push_str(spelled),
             None if matches!(c, '\u{200b}' | '\u{feff}' | '\u{2061}' | '*') => {
@@ -88,7 +112,9 @@ pub(super) fn plain(text: &str) -> String {
         }
     }
     let plain = without_markdown(plain.trim());
-    let plain = unescaped(&plain);
+    let plain = unescaped(&plain)
+        .replace("\\not=", "\\ne ")
+        .replace("\\not\\in", "\\notin");
     let plain = plain.replace("\\$", "¤");
     let is_money = plain.matches('$').count() == 1
         && (plain.trim_start_matches(['-', ' ']).starts_with('$')
@@ -102,6 +128,12 @@ pub(super) fn plain(text: &str) -> String {
         .fold(plain, |plain, mark| plain.replace(mark, " "))
         .trim()
         .to_owned()
+}
+
+/// Whether what stands at the end can be raised to a power.
+fn ends_in_value(text: &str) -> bool {
+    let last = text.trim_end().chars().next_back();
+    last.is_some_and(|c| c.is_alphanumeric() || matches!(c, ')' | ']' | '}' | '!' | '|'))
 }
 
 /// Without `**` around the whole.
@@ -137,11 +169,9 @@ fn unescaped(text: &str) -> String {
             name
         };
         result.push_str(&rest[..at]);
-        result.push_str(if ESCAPED.contains(&name.as_str()) {
-            "\\"
-        } else {
-            "\\\\"
-        });
+        let name = name.as_str();
+        let is_escaped = ESCAPED.contains(&name) || TEXTS.contains(&name) || is_command(name);
+        result.push_str(if is_escaped { "\\" } else { "\\\\" });
         rest = after;
     }
     result.push_str(rest);
@@ -198,20 +228,25 @@ impl Scanner {
             return Ok(None);
         };
         let is_fraction = c == '.'
-            && (self.peek(1).is_some_and(|c| c.is_ascii_digit())
-                || self.starts_with(".\\overline{"));
+            && (self.peek(1).is_some_and(|c| c.is_ascii_digit()) || self.is_at_repetend(1));
         if c.is_ascii_digit() || is_fraction {
             return self.number(last).map(Some);
         }
         if c == '\\' {
-            return self.command().map(Some);
+            return self.command(last).map(Some);
         }
         if c.is_alphabetic() {
             return Ok(Some(self.letters(last)));
         }
+        if self.take("...") {
+            while self.take(".") {}
+            return Ok(Some(Kind::Command("ldots".into())));
+        }
         self.at += 1;
         match c {
             '(' | '[' => self.brackets += 1,
+            // `]0, 1[` is an open interval.
+            ']' if opens_outward(last) => self.brackets += 1,
             '{' => {
                 let is_group = matches!(
                     last.map(|token| &token.kind),
@@ -266,7 +301,7 @@ impl Scanner {
         }
     }
 
-    fn command(&mut self) -> Result<Kind, Unread> {
+    fn command(&mut self, last: Option<&Token>) -> Result<Kind, Unread> {
         self.at += 1;
         let mut name = String::new();
         while let Some(c) = self.peek(0).filter(char::is_ascii_alphabetic) {
@@ -286,7 +321,9 @@ impl Scanner {
             return Ok(Kind::Command(sign.to_string()));
         }
         // `\quadx` and `\cdotx` are a command and what follows it.
-        if !is_command(&name) && !TEXTS.contains(&name.as_str()) {
+        let is_whole =
+            is_command(&name) || TEXTS.contains(&name.as_str()) || UNSEEN.contains(&name.as_str());
+        if !is_whole {
             let known = (1..name.len()).rev().find(|&length| {
                 let head = &name[..length];
                 SPACES.contains(&head) || length > 2 && is_command(head)
@@ -300,14 +337,18 @@ impl Scanner {
             if matches!(name.as_str(), "left" | "right") && self.peek(0) == Some('.') {
                 self.at += 1;
             }
+            return self.after_space(last);
+        }
+        if UNSEEN.contains(&name.as_str()) {
+            self.take("*");
             self.skip_space();
-            return match self.next(None)? {
-                Some(kind) => Ok(kind),
-                // At the end there is nothing left to space.
-                None => Ok(Kind::Text(String::new())),
-            };
+            if self.take("{") {
+                self.raw_group()?;
+            }
+            return self.after_space(last);
         }
         if TEXTS.contains(&name.as_str()) {
+            self.take("*");
             self.skip_space();
             if self.take("{") {
                 return Ok(Kind::Text(self.raw_group()?));
@@ -315,6 +356,14 @@ impl Scanner {
             return self.next(None)?.ok_or(Unread);
         }
         Ok(Kind::Command(name))
+    }
+
+    /// What follows a command that only spaces.
+    fn after_space(&mut self, last: Option<&Token>) -> Result<Kind, Unread> {
+        self.skip_space();
+        // At the end there is nothing left to space.
+        let next = self.next(last)?;
+        Ok(next.unwrap_or_else(|| Kind::Text(String::new())))
     }
 
     /// What stands before the brace that closes the one just read.
@@ -357,25 +406,29 @@ impl Scanner {
         }
         if self.peek(0) == Some('.') {
             let is_fraction = self.peek(1).is_some_and(|c| c.is_ascii_digit());
-            let is_repeating = self.starts_with(".\\overline{") || self.starts_with(".\\bar{");
-            if is_fraction || is_repeating {
+            if is_fraction || self.is_at_repetend(1) {
                 self.at += 1;
                 number.has_point = true;
                 number.fraction = self.digits();
             } else if !number.whole.is_empty()
-                && !self.peek(1).is_some_and(char::is_alphanumeric)
-                && self.peek(1).is_some_and(|c| !c.is_whitespace())
+                && self
+                    .peek(1)
+                    .is_some_and(|c| !c.is_alphanumeric() && !c.is_whitespace() && c != '.')
             {
                 // `3.` before a sign.
                 self.at += 1;
             }
         }
-        if number.has_point && (self.take("\\overline{") || self.take("\\bar{")) {
-            number.repeating = self.digits();
-            if number.repeating.is_empty() || !self.take("}") {
-                return Err(Unread);
+        if number.has_point && self.take_ellipsis() {
+            match period(&number.fraction) {
+                Some(length) => {
+                    let start = number.fraction.len() - length;
+                    number.repeating = number.fraction.split_off(start);
+                }
+                None => number.is_unending = true,
             }
-            // `0.333…`
+        } else if number.has_point && self.is_at_repetend(0) {
+            number.repeating = self.repetend()?;
         }
         if matches!(self.peek(0), Some('e' | 'E')) && number.repeating.is_empty() {
             let is_signed = matches!(self.peek(1), Some('+' | '-'));
@@ -394,6 +447,100 @@ impl Scanner {
             return Err(Unread);
         }
         Ok(Kind::Number(number))
+    }
+
+    /// Dots that say that a decimal goes on.
+    fn take_ellipsis(&mut self) -> bool {
+        let start = self.at;
+        self.skip_space();
+        let is_there = self.take("...")
+            || ["\\ldots", "\\dots", "\\cdots"].iter().any(|dots| {
+                let length = dots.len();
+                !self.peek(length).is_some_and(|c| c.is_ascii_alphabetic()) && self.take(dots)
+            });
+        if is_there {
+            while self.take(".") {}
+        } else {
+            self.at = start;
+        }
+        is_there
+    }
+
+    /// Whether the digits that repeat come so far ahead: under a bar, with dots on them, or in
+    /// brackets.
+    fn is_at_repetend(&self, ahead: usize) -> bool {
+        let is_digit = |at: usize| self.peek(at).is_some_and(|c| c.is_ascii_digit());
+        let starts_with = |text: &str| {
+            let mut chars = text.chars().enumerate();
+            chars.all(|(at, c)| self.peek(ahead + at) == Some(c))
+        };
+        for mark in ["\\overline", "\\bar", "\\dot"] {
+            if starts_with(mark) {
+                let mut at = ahead + mark.len();
+                while self.peek(at) == Some(' ') {
+                    at += 1;
+                }
+                return self.peek(at) == Some('{') || is_digit(at);
+            }
+        }
+        if self.peek(ahead) != Some('(') {
+            return false;
+        }
+        let mut end = ahead + 1;
+        while is_digit(end) {
+            end += 1;
+        }
+        // `1.5(3)^2` is a product.
+        let is_factor = matches!(self.peek(end + 1), Some('^' | '!' | '_'));
+        end > ahead + 1 && self.peek(end) == Some(')') && !is_factor
+    }
+
+    /// The digits that repeat.
+    fn repetend(&mut self) -> Result<String, Unread> {
+        if self.take("(") {
+            let digits = self.digits();
+            return if self.take(")") {
+                Ok(digits)
+            } else {
+                Err(Unread)
+            };
+        }
+        if self.take("\\overline") || self.take("\\bar") {
+            return self.marked_digits();
+        }
+        // From the digit with the first dot to that with the last.
+        let mut digits = String::new();
+        while self.take("\\dot") {
+            digits.push_str(&self.marked_digits()?);
+            let between = self.digits();
+            if between.is_empty() {
+                continue;
+            }
+            digits.push_str(&between);
+            if !self.take("\\dot") {
+                return Err(Unread);
+            }
+            digits.push_str(&self.marked_digits()?);
+            break;
+        }
+        Ok(digits)
+    }
+
+    /// A group of digits, or the one digit that a mark without braces stands on.
+    fn marked_digits(&mut self) -> Result<String, Unread> {
+        self.skip_space();
+        if self.take("{") {
+            let digits = self.digits();
+            let is_closed = self.take("}");
+            return if is_closed && !digits.is_empty() {
+                Ok(digits)
+            } else {
+                Err(Unread)
+            };
+        }
+        let digit = self.peek(0).filter(char::is_ascii_digit).ok_or(Unread)?;
+        self.at += 1;
+        Ok(digit.to_string())
     }
 
     /// A group of three digits after a thousands separator.
@@ -442,6 +589,18 @@ impl Scanner {
             return Some(Separator::Thin);
         }
         self.take(" ").then_some(Separator::Blank)
+    }
+}
+
+/// Whether a `]` at this place opens an interval, as in French.
+fn opens_outward(last: Option<&Token>) -> bool {
+    match last.map(|token| &token.kind) {
+        None => true,
+        Some(Kind::Command(name)) => {
+            matches!(name.as_str(), "in" | "cup" | "cap" | "setminus")
+        }
+        Some(Kind::Sign(sign)) => matches!(sign, '=' | ':'),
+        Some(_) => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Words and commands that have a meaning.
 
-use super::expression::{Constant, Expr, Function, Sign};
+use super::expression::{Constant, Expr, Fold, Function, Sign};
 
 /// Greek letters and other names that stand for themselves.
 pub(super) const NAMES: &[&str] = &[
@@ -54,7 +54,6 @@ pub(super) const MARKS: &[&str] = &[
     "bar",
     "widehat",
     "tilde",
-    "underline",
     "overrightarrow",
     "dot",
     "overarc",
@@ -71,10 +70,21 @@ pub(super) const PLAIN: &[&str] = &[
     "mathbf",
     "boldsymbol",
     "bm",
+    "pmb",
     "mathit",
     "fbox",
-    "textcolor",
+    "framebox",
+    "underline",
+    "ensuremath",
 ];
+
+/// Commands of a fraction with an argument each for its two parts.
+pub(super) fn is_fraction(name: &str) -> bool {
+    matches!(
+        name,
+        "frac" | "dfrac" | "tfrac" | "cfrac" | "nicefrac" | "sfrac"
+    )
+}
 
 pub(super) const BIG: &[&str] = &[
     "sum", "prod", "int", "iint", "oint", "lim", "max", "min", "gcd", "lcm", "sup", "inf", "det",
@@ -88,13 +98,10 @@ pub(super) fn is_command(name: &str) -> bool {
         || BIG.contains(&name)
         || Function::named(name).is_some()
         || relation_sign(name).is_some()
+        || is_fraction(name)
         || matches!(
             name,
-            "frac"
-                | "dfrac"
-                | "tfrac"
-                | "cfrac"
-                | "sqrt"
+            "sqrt"
                 | "binom"
                 | "dbinom"
                 | "tbinom"
@@ -110,6 +117,8 @@ pub(super) fn is_command(name: &str) -> bool {
                 | "cup"
                 | "cap"
                 | "setminus"
+                | "smallsetminus"
+                | "backslash"
                 | "emptyset"
                 | "varnothing"
                 | "circ"
@@ -178,19 +187,70 @@ pub(super) fn is_separator(word: &str) -> bool {
     matches!(word.to_ascii_lowercase().as_str(), "and" | "or" | "")
 }
 
-/// Whether a text after a value only says what it is of. One with a number or an "or" in it may be
-/// a second answer.
-pub(super) fn is_annotation(text: &str) -> bool {
+/// A text after a value that only says what it is of, with exponents as in `cm^2`. One with a number
+/// or an "or" in it may be a second answer.
+pub(super) fn annotation(text: &str) -> Option<String> {
+    let text = text.replace(['{', '}', '$'], "");
     let has_doubt = text.split(|c: char| !c.is_alphabetic()).any(|word| {
         matches!(
             word.to_lowercase().as_str(),
             "or" | "not" | "maybe" | "perhaps"
         )
     });
-    !is_separator(text)
-        && !is_percent(text)
-        && !has_doubt
-        && !text.chars().any(|c| c.is_ascii_digit() || c == '\\')
+    let mut before = ' ';
+    let has_value = text.chars().any(|c| {
+        let is_exponent = before == '^' && matches!(c, '2' | '3');
+        before = c;
+        c.is_ascii_digit() && !is_exponent || c == '\\'
+    });
+    let is_other = is_separator(&text) || is_percent(&text) || has_doubt || has_value;
+    (!is_other).then(|| text.trim().to_owned())
+}
+
+/// The text behind what only announces an answer: "The answer is 5" says 5.
+pub(super) fn without_lead(text: &str) -> &str {
+    const LEADS: [&str; 7] = [
+        "the final answer is",
+        "the answer is",
+        "final answer is",
+        "answer is",
+        "final answer:",
+        "the answer:",
+        "answer:",
+    ];
+    let start = text.trim_start();
+    let is_lead = |lead: &&&str| {
+        let head = start.get(..lead.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(lead))
+    };
+    match LEADS.iter().find(is_lead) {
+        Some(lead) => {
+            let rest = &start[lead.len()..];
+            rest.strip_prefix(':').unwrap_or(rest).trim_start()
+        }
+        None => text,
+    }
+}
+
+/// Words as an answer. Ways to say the same come out the same.
+pub(super) fn phrase(words: &str) -> Expr {
+    let words = words.to_lowercase();
+    let plain = words.strip_prefix("the ").unwrap_or(&words);
+    let plain = ["limit ", "value ", "it "]
+        .iter()
+        .find_map(|subject| plain.strip_prefix(subject))
+        .unwrap_or(plain);
+    Expr::Text(match plain {
+        "dne" | "does not exist" | "do not exist" | "doesn't exist" | "undefined"
+        | "is undefined" | "not defined" | "is not defined" => "does not exist".into(),
+        "no solution" | "no solutions" | "there is no solution" | "there are no solutions" => {
+            "no solution".into()
+        }
+        "all real numbers" | "all reals" | "all real values" | "any real number" => {
+            return Expr::Opaque("mathbb".into(), vec![Expr::Variable("R".into())]);
+        }
+        _ => words,
+    })
 }
 
 pub(super) fn is_percent(word: &str) -> bool {
@@ -203,7 +263,7 @@ pub(super) fn is_percent(word: &str) -> bool {
 pub(super) fn named_constant(word: &str) -> Option<Expr> {
     Some(Expr::Constant(match word {
         "pi" | "Pi" => Constant::Pi,
-        "infinity" | "infty" | "Infinity" | "oo" => Constant::Infinity,
+        "infinity" | "infty" | "Infinity" | "inf" | "oo" => Constant::Infinity,
         _ => return None,
     }))
 }
@@ -227,8 +287,9 @@ pub(super) fn is_known_word(word: &str) -> bool {
         || is_percent(word)
         || matches!(
             word,
-            "sqrt" | "approximately" | "about" | "approx" | "union"
+            "sqrt" | "cbrt" | "approximately" | "about" | "approx" | "union" | "negative"
         )
+        || Fold::named(word).is_some()
         || word.len() == 2 && word.chars().all(char::is_alphabetic) && !is_common(word)
         || word.len() <= 4 && word.chars().all(|c| c.is_ascii_uppercase())
         || word.len() == 3
