@@ -162,9 +162,9 @@ mod tests {
         };
         assert_eq!(
             (least(0.05), least(0.1), least(0.2)),
-            (Some(130), Some(63), Some(30))
+            (Some(106), Some(51), Some(24))
         );
-        assert!(e_value(first.log_threshold()) > 60.0);
+        assert!(e_value(first.log_threshold()) > 40.0);
     }
 
     #[test]
