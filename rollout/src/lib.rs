@@ -12,6 +12,7 @@
 //! - [`recheck`]: judging a finished rollout again.
 
 pub mod agent;
+mod clock;
 mod conversation;
 pub mod policy;
 pub mod protocol;

@@ -99,7 +99,7 @@ const PARTS: [&str; 78] = [
 ];
 
 /// Processor time of this thread: other work on the machine is no fault of a reader.
-fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanoseconds.expect("a count"))

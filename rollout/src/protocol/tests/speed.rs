@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::processor_time;
 
 /// Parts that make readers work.
 const PARTS: [&str; 54] = [
@@ -61,13 +62,6 @@ const PARTS: [&str; 54] = [
     "x````\n",
     "{\"x\":0,\"name\":1,\"arguments\":",
 ];
-
-/// Processor time of this thread: other work on the machine is no fault of a reader.
-fn processor_time() -> std::time::Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-    std::time::Duration::from_nanos(nanoseconds.expect("a count"))
-}
 
 fn readers_take(text: &str) -> std::time::Duration {
     let started = processor_time();

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
+use crate::clock::processor_time;
 
 /// Work of one comparison, in limb products of 64 bits; about 20 ms in an optimised build.
 const WORK: u64 = 12_000_000;
@@ -54,9 +54,4 @@ impl Budget {
         }
         Ok(())
     }
-}
-
-/// What this thread has computed so far; a clock that can't be read stands still.
-fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
