@@ -125,7 +125,7 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
         Some("v2")
     );
     assert_eq!(version.summary, "P: remove v2: set prompts.task");
-    for part in ["margin 10 points", "stage 2: +0 −0 of 20; test 1 at level"] {
+    for part in ["margin 10 points", "stage 1: +0 −0 of 60; test 1 at level"] {
         assert!(
             decision.gate_detail.contains(part),
             "{}",
