@@ -8,7 +8,7 @@ use trainer::optimizer::{clip, global_norm};
 use trainer::{AdamW, Dataset, Method, TrainOptions, Trainee};
 
 use crate::resume::{bytes, ends_the_same_wherever_it_stops, run, run_on};
-use crate::validation::dataset;
+use crate::validation::{dataset, validates_the_same_wherever_it_stops};
 use crate::{files, resume, rows, trainee};
 
 fn options() -> TrainOptions {
@@ -33,18 +33,7 @@ fn so_does_one_that_is_validated_and_computed_in_parts() {
         validate_every: 2,
         ..options()
     };
-    let dataset = dataset();
-    let whole = tempfile::tempdir().expect("directory");
-    let whole = run_on(&dataset, whole.path(), 0, &options);
-    assert!(whole.evaluations.len() > 2, "{:?}", whole.evaluations);
-    for stop in 1..whole.losses.len() {
-        let directory = tempfile::tempdir().expect("directory");
-        assert!(!run_on(&dataset, directory.path(), stop, &options).is_finished);
-        let rest = run_on(&dataset, directory.path(), 0, &options);
-        assert_eq!(rest.resumed_from, Some(stop));
-        assert_eq!(rest.evaluations, whole.evaluations);
-        assert!(bytes(&rest) == bytes(&whole), "stopped after {stop}");
-    }
+    validates_the_same_wherever_it_stops(&dataset(), &options);
 }
 
 /// The loop with checkpoints does what the steps one by one do.

@@ -50,6 +50,21 @@ fn the_adapter_with_the_smallest_validation_loss_is_kept() {
     assert_eq!(same, kept.loss, "of the training pass");
 }
 
+/// However often it is stopped, a training that validates keeps the same weights.
+pub(crate) fn validates_the_same_wherever_it_stops(dataset: &Dataset, options: &TrainOptions) {
+    let whole = tempfile::tempdir().expect("directory");
+    let whole = run_on(dataset, whole.path(), 0, options);
+    assert!(whole.evaluations.len() > 2, "{:?}", whole.evaluations);
+    for stop in 1..whole.losses.len() {
+        let directory = tempfile::tempdir().expect("directory");
+        assert!(!run_on(dataset, directory.path(), stop, options).is_finished);
+        let rest = run_on(dataset, directory.path(), 0, options);
+        assert_eq!(rest.resumed_from, Some(stop));
+        assert_eq!(rest.evaluations, whole.evaluations);
+        assert!(bytes(&rest) == bytes(&whole), "stopped after {stop}");
+    }
+}
+
 #[test]
 fn a_run_stopped_after_any_step_keeps_the_same_adapter() {
     let options = TrainOptions {
@@ -57,18 +72,7 @@ fn a_run_stopped_after_any_step_keeps_the_same_adapter() {
         validate_every: 2,
         ..hasty()
     };
-    let dataset = dataset();
-    let whole = tempfile::tempdir().expect("directory");
-    let whole = run_on(&dataset, whole.path(), 0, &options);
-    assert!(whole.evaluations.len() > 2, "{:?}", whole.evaluations);
-    for stop in 1..whole.losses.len() {
-        let directory = tempfile::tempdir().expect("directory");
-        assert!(!run_on(&dataset, directory.path(), stop, &options).is_finished);
-        let rest = run_on(&dataset, directory.path(), 0, &options);
-        assert_eq!(rest.resumed_from, Some(stop));
-        assert_eq!(rest.evaluations, whole.evaluations);
-        assert!(bytes(&rest) == bytes(&whole), "stopped after {stop}");
-    }
+    validates_the_same_wherever_it_stops(&dataset(), &options);
 }
 
 #[test]

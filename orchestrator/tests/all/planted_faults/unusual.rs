@@ -13,13 +13,8 @@ use super::problems::Kind::{Average, Fence, Long, Percent, Plain, Steps};
 
 /// All of them, by dimension.
 pub(crate) fn faults() -> Vec<Fault> {
-    let mut all = Vec::new();
-    all.extend(prompts());
-    all.extend(tools());
-    all.extend(skills());
-    all.extend(middleware());
-    all.extend(memory());
-    all
+    let dimensions = [prompts(), tools(), skills(), middleware(), memory()];
+    dimensions.into_iter().flatten().collect()
 }
 
 fn prompts() -> Vec<Fault> {
