@@ -17,6 +17,7 @@ pub mod config;
 pub mod decode;
 pub mod dropout;
 pub mod export;
+mod gguf_blocks;
 mod gguf_names;
 pub mod grammar;
 pub mod kernels;

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use candle_core::{Device, Result, Tensor};
 
 use crate::dropout::Mask;
-use crate::kernels::gemm::{Arithmetic, Packed, Rows, sum_of_products};
+use crate::kernels::blocks::BlockScales;
+use crate::kernels::gemm::{self, Arithmetic, Packed, Rows};
+use crate::kernels::narrow;
 use crate::ops::{add, floats, has_kernels};
 
 /// Rows `[rows, features]`, made ready once for all layers that read them.
@@ -80,6 +82,7 @@ pub(crate) struct Projected {
 
 impl Linear {
     /// Take `weight[out, in]` and `bias[out]`; in f32 on the CPU products are computed in `arithmetic`.
+    /// `scales` are those that the weight was dequantised with.
     ///
     /// # Errors
     /// When a tensor operation fails.
@@ -87,10 +90,12 @@ impl Linear {
         weight: &Tensor,
         bias: Option<Tensor>,
         arithmetic: Arithmetic,
+        scales: Option<&BlockScales>,
     ) -> Result<Self> {
         let weight = if has_kernels(weight) {
             let (n, k) = weight.dims2()?;
-            let forward = Packed::new(&floats(&weight.contiguous()?)?, n, k, arithmetic);
+            let forward =
+                Packed::compact(&floats(&weight.contiguous()?)?, n, k, arithmetic, scales);
             Weight::Packed {
                 forward,
                 backward: OnceLock::new(),
@@ -242,9 +247,7 @@ fn product(terms: &[(&Rows, &Packed)]) -> Result<Tensor> {
         candle_core::bail!("no layer to multiply by");
     };
     let shape = (rows.count(), weight.rows());
-    let mut out = vec![0.0; shape.0 * shape.1];
-    sum_of_products(terms, &mut out, false);
-    Tensor::from_vec(out, shape, &Device::Cpu)
+    Tensor::from_vec(gemm::product(terms), shape, &Device::Cpu)
 }
 
 /// A low-rank update `scale · B A` of one linear layer (Hu et al., arXiv:2106.09685).
@@ -341,48 +344,51 @@ impl Lora {
         dlow: &Tensor,
     ) -> Result<LoraGradient> {
         let dy = dy.to_dtype(low.dtype())?;
-        let dy = Columns::new(&dy, x.arithmetic)?;
+        let dy = Columns::new(&dy, x.arithmetic);
         Ok(LoraGradient {
-            a: x.outer_product(dlow)?,
-            // Few rows against wide columns is the fast way round.
-            b: (dy.outer_product(low)?.t()?.contiguous()? * self.scale)?,
+            a: x.times(dlow)?.t()?.contiguous()?,
+            b: (dy.times(low)? * self.scale)?,
         })
     }
 }
 
-/// The columns of `x[rows, features]`, made ready once for every product `aᵀ · x`: the gradients
-/// of all layers that read `x`.
+/// The columns of `x[rows, features]`, for products `xᵀ · a`: the gradients of all layers that read `x`.
 pub(crate) struct Columns<'a> {
     tensor: &'a Tensor,
-    /// Where our kernels compute: stored for products.
-    packed: Option<Packed>,
+    /// Stored for products with many columns, once there is one.
+    packed: OnceLock<Packed>,
     arithmetic: Arithmetic,
 }
 
 impl<'a> Columns<'a> {
-    pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Result<Self> {
-        let packed = if has_kernels(tensor) {
-            let (k, n) = tensor.dims2()?;
-            Some(Packed::new_transposed(&floats(tensor)?, n, k, arithmetic))
-        } else {
-            None
-        };
-        Ok(Self {
+    pub(crate) fn new(tensor: &'a Tensor, arithmetic: Arithmetic) -> Self {
+        Self {
             tensor,
-            packed,
+            packed: OnceLock::new(),
             arithmetic,
-        })
+        }
+    }
+
+    /// `xᵀ · a`, `[x's features, a's features]`, of `a[rows, features]`, few of them.
+    fn times(&self, a: &Tensor) -> Result<Tensor> {
+        let (_, r) = a.dims2()?;
+        if !has_kernels(self.tensor) || self.arithmetic != Arithmetic::F32 || r > narrow::MOST {
+            return self.outer_product(a)?.t()?.contiguous();
+        }
+        let (_, n) = self.tensor.dims2()?;
+        let product = narrow::transposed_product(&floats(self.tensor)?, n, &floats(a)?, r);
+        Tensor::from_vec(product, (n, r), &Device::Cpu)
     }
 
     /// `aᵀ · x`, `[a's features, x's features]`, of `a[rows, features]`.
     pub(crate) fn outer_product(&self, a: &Tensor) -> Result<Tensor> {
-        match &self.packed {
-            Some(packed) => {
-                let (k, m) = a.dims2()?;
-                let rows = Rows::new_transposed(&floats(a)?, m, k, self.arithmetic);
-                product(&[(&rows, packed)])
-            }
-            None => a.t()?.matmul(&self.tensor.to_dtype(a.dtype())?),
+        if !has_kernels(self.tensor) {
+            return a.t()?.matmul(&self.tensor.to_dtype(a.dtype())?);
         }
+        let ((k, n), (_, m)) = (self.tensor.dims2()?, a.dims2()?);
+        let input = floats(self.tensor)?;
+        let pack = || Packed::new_transposed(&input, n, k, self.arithmetic);
+        let rows = Rows::new_transposed(&floats(a)?, m, k, self.arithmetic);
+        product(&[(&rows, self.packed.get_or_init(pack))])
     }
 }

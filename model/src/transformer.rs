@@ -121,6 +121,7 @@ impl Transformer {
         let Checkpoint {
             config,
             mut tensors,
+            scales,
             ..
         } = checkpoint;
         let mut take = |name: &str| take(&mut tensors, name);
@@ -128,12 +129,14 @@ impl Transformer {
         let device = embedding.device().clone();
         let norm = take("model.norm.weight")?;
         let head = if config.tie_word_embeddings {
-            Linear::new(&embedding, None, arithmetic)?
+            let scales = scales.get("model.embed_tokens.weight");
+            Linear::new(&embedding, None, arithmetic, scales)?
         } else {
-            Linear::new(&take("lm_head.weight")?, None, arithmetic)?
+            let scales = scales.get("lm_head.weight");
+            Linear::new(&take("lm_head.weight")?, None, arithmetic, scales)?
         };
         let blocks = (0..config.num_hidden_layers)
-            .map(|layer| Block::new(layer, &mut tensors, arithmetic))
+            .map(|layer| Block::new(layer, &mut tensors, &scales, arithmetic))
             .collect::<Result<Vec<_>>>()?;
         let frequencies = config.rope_frequencies();
         Ok(Self {

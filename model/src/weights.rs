@@ -12,7 +12,9 @@ use candle_core::{DType, Device, Tensor};
 use serde::Deserialize;
 
 use crate::config::{ConfigError, Family, ModelConfig};
+use crate::gguf_blocks::block_scales;
 use crate::gguf_names::{from_gguf_rows, hugging_face_name};
+use crate::kernels::blocks::BlockScales;
 
 /// Why weights can't be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +97,8 @@ pub struct Checkpoint {
     pub config: ModelConfig,
     /// The weights.
     pub tensors: TensorMap,
+    /// Of quantised files, the scales of the tensors that have any, on the CPU in f32.
+    pub scales: BTreeMap<String, BlockScales>,
     /// Metadata, for GGUF.
     pub metadata: Option<Metadata>,
 }
@@ -129,6 +133,7 @@ impl Checkpoint {
         let checkpoint = Self {
             config,
             tensors,
+            scales: BTreeMap::new(),
             metadata: None,
         };
         check_names(&checkpoint)?;
@@ -150,6 +155,7 @@ impl Checkpoint {
         Ok(Self {
             config,
             tensors,
+            scales: BTreeMap::new(),
             metadata: None,
         })
     }
@@ -185,7 +191,7 @@ impl Checkpoint {
             .unwrap_or(0);
         let has_head = content.tensor_infos.contains_key("output.weight");
         let config = ModelConfig::from_gguf(&content.metadata, vocab_size, has_head)?;
-        let mut tensors = TensorMap::new();
+        let (mut tensors, mut scales) = (TensorMap::new(), BTreeMap::new());
         for gguf_name in content.tensor_infos.keys() {
             let Some(name) = hugging_face_name(gguf_name) else {
                 continue;
@@ -193,12 +199,17 @@ impl Checkpoint {
             let quantised = content
                 .tensor(&mut file, gguf_name, &Device::Cpu)
                 .map_err(corrupt)?;
+            if device.is_cpu() && dtype == DType::F32 {
+                let found = block_scales(&name, &quantised, &config)?;
+                scales.extend(found.map(|found| (name.clone(), found)));
+            }
             let tensor = from_gguf_rows(&name, quantised.dequantize(&Device::Cpu)?, &config)?;
             tensors.insert(name, tensor.to_dtype(dtype)?.to_device(device)?);
         }
         Ok(Self {
             config,
             tensors,
+            scales,
             metadata: Some(content.metadata),
         })
     }

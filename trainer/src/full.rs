@@ -3,6 +3,7 @@
 //! The weights that are trained are f32, whatever products are computed in: updates smaller than
 //! bfloat16's steps add up. After each update the packed forms are made anew, when they are needed.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use candle_core::Result;
@@ -101,6 +102,7 @@ impl FullModel {
         let checkpoint = Checkpoint {
             config: self.config.clone(),
             tensors: self.weights.clone(),
+            scales: BTreeMap::new(),
             metadata: None,
         };
         let model = Transformer::with_arithmetic(checkpoint, self.arithmetic)?;

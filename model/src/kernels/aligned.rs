@@ -3,10 +3,19 @@
 //! A 64-byte load that is not aligned touches two lines, which halves the speed of every kernel
 //! that streams from the second-level cache.
 
+#![expect(unsafe_code, reason = "memory that is written before it is read")]
+
 use std::ops::{Deref, DerefMut};
+
+use super::fresh;
 
 /// Floats of one cache line.
 const LINE: usize = 16;
+
+/// Floats before the first that begins a cache line.
+fn offset(pointer: *const f32) -> usize {
+    pointer.align_offset(LINE * size_of::<f32>()).min(LINE)
+}
 
 /// A fixed number of floats, zero at first, aligned to 64 bytes.
 ///
@@ -22,10 +31,33 @@ pub(crate) struct AlignedFloats {
 impl AlignedFloats {
     pub(crate) fn zeros(length: usize) -> Self {
         let storage = vec![0.0f32; length + LINE];
-        let start = storage
-            .as_ptr()
-            .align_offset(LINE * size_of::<f32>())
-            .min(LINE);
+        let start = offset(storage.as_ptr());
+        Self {
+            storage,
+            start,
+            length,
+        }
+    }
+}
+
+impl AlignedFloats {
+    /// `count` rows of `width` floats, zero before `fill(row, floats)` writes them.
+    pub(crate) fn rows(
+        count: usize,
+        width: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        let length = count * width;
+        let mut start = 0;
+        // SAFETY: what comes before the rows, the rows and what comes after them is all there is.
+        let storage = unsafe {
+            fresh::written(length + LINE, |all| {
+                start = offset(all.as_ptr().cast());
+                fresh::cleared(&mut all[..start]);
+                fresh::fill_rows(&mut all[start..start + length], width, fill);
+                fresh::cleared(&mut all[start + length..]);
+            })
+        };
         Self {
             storage,
             start,

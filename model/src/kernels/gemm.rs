@@ -2,8 +2,16 @@
 //!
 //! Two kernels: f32 on vector lanes, and bfloat16 on processors with instructions for it. In both, a row of the result does not depend on the other rows by a single bit.
 
+#![expect(
+    unsafe_code,
+    reason = "results that are not cleared before they are written"
+)]
+
+use std::mem::MaybeUninit;
+
 use super::bf16_unit::Unit;
-use super::{lane_gemm, tile_gemm};
+use super::blocks::BlockScales;
+use super::{fresh, lane_gemm, tile_gemm};
 
 /// What products are computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +144,35 @@ impl Packed {
         })
     }
 
+    /// Pack a weight that stays as it is, row-major `weight[n, k]`. In f32 it is kept in as few bits as
+    /// hold it exactly: quantised, if `scales` describe it, or as bfloat16. Products are the same to the
+    /// bit.
+    ///
+    /// # Panics
+    /// If `weight.len() != n * k`.
+    pub fn compact(
+        weight: &[f32],
+        n: usize,
+        k: usize,
+        arithmetic: Arithmetic,
+        scales: Option<&BlockScales>,
+    ) -> Self {
+        assert_eq!(weight.len(), n * k, "weight of {n} × {k}");
+        let panels = match arithmetic {
+            Arithmetic::F32 => lane_gemm::Panels::compact(weight, n, k, scales),
+            _ => None,
+        };
+        match panels {
+            Some(panels) => Self {
+                form: PackedForm::Lanes(panels),
+                arithmetic,
+                n,
+                k,
+            },
+            None => Self::new(weight, n, k, arithmetic),
+        }
+    }
+
     /// Pack the transpose of row-major `weight[k, n]`.
     ///
     /// # Panics
@@ -183,6 +220,14 @@ impl Packed {
         self.k
     }
 
+    /// Bytes that it takes in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            PackedForm::Lanes(panels) => panels.bytes(),
+            PackedForm::Tiles(tiles) => tiles.bytes(),
+        }
+    }
+
     /// What products with it are computed in.
     pub fn arithmetic(&self) -> Arithmetic {
         self.arithmetic
@@ -211,10 +256,18 @@ impl Packed {
     /// If the slice does not have `m * k` elements.
     pub fn matmul(&self, a: &[f32], m: usize) -> Vec<f32> {
         let rows = Rows::new(a, m, self.k, self.arithmetic);
-        let mut out = vec![0.0; m * self.n];
-        sum_of_products(&[(&rows, self)], &mut out, false);
-        out
+        product(&[(&rows, self)])
     }
+}
+
+/// `Σ rows · weightᵀ` over the terms, `[m, n]`; empty where there are none.
+///
+/// # Panics
+/// If shapes or arithmetics of the terms do not fit each other.
+pub fn product(terms: &[(&Rows, &Packed)]) -> Vec<f32> {
+    let length = terms.first().map_or(0, |(rows, weight)| rows.m * weight.n);
+    // SAFETY: without `accumulate` every element is written.
+    unsafe { fresh::written(length, |out| into(terms, out, false)) }
 }
 
 /// `out[m, n] = Σ rows · weightᵀ` over the terms, or `out += …` with `accumulate`.
@@ -222,29 +275,30 @@ impl Packed {
 /// # Panics
 /// If shapes or arithmetics of the terms and the output do not fit each other.
 pub fn sum_of_products(terms: &[(&Rows, &Packed)], out: &mut [f32], accumulate: bool) {
-    let mut tiles = Vec::new();
-    let mut shape = (0, 0);
-    for (index, (rows, weight)) in terms.iter().enumerate() {
+    // SAFETY: kernels write floats.
+    into(terms, unsafe { fresh::present(out) }, accumulate);
+}
+
+/// [`sum_of_products`] where nothing has to be there before, unless it accumulates.
+fn into(terms: &[(&Rows, &Packed)], out: &mut [MaybeUninit<f32>], accumulate: bool) {
+    let Some((rows, weight)) = terms.first() else {
+        assert!(out.is_empty() || accumulate, "a sum of no terms");
+        return;
+    };
+    let shape = (rows.m, weight.n);
+    let (mut lanes, mut tiles) = (Vec::new(), Vec::new());
+    for (rows, weight) in terms {
         assert_eq!(rows.k, weight.k, "columns of rows and weight");
-        assert_eq!(
-            out.len(),
-            rows.m * weight.n,
-            "output of {} × {}",
-            rows.m,
-            weight.n
-        );
-        shape = (rows.m, weight.n);
         match (&rows.form, &weight.form) {
-            (RowsForm::Lanes(rows), PackedForm::Lanes(weight)) => {
-                weight.matmul(rows, out, accumulate || index > 0);
-            }
+            (RowsForm::Lanes(rows), PackedForm::Lanes(weight)) => lanes.push((rows, weight)),
             (RowsForm::Tiles(rows), PackedForm::Tiles(weight)) => tiles.push((rows, weight)),
             _ => panic!("{:?} rows against {weight:?}", rows.arithmetic),
         }
     }
-    if !tiles.is_empty() {
-        assert_eq!(tiles.len(), terms.len(), "terms of one arithmetic");
-        tile_gemm::sum_of_products(&tiles, out, shape, accumulate);
+    match (lanes.is_empty(), tiles.is_empty()) {
+        (false, true) => lane_gemm::sum_of_products(&lanes, out, shape, accumulate),
+        (true, false) => tile_gemm::sum_of_products(&tiles, out, shape, accumulate),
+        _ => panic!("terms of two arithmetics"),
     }
 }
 
@@ -330,6 +384,39 @@ mod tests {
                     assert_eq!(direct.at(row, column), transposed.at(row, column));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn weights_in_fewer_bits_multiply_like_their_floats() {
+        let (m, n, k) = (200, 70, 320);
+        let a = values(m * k, 5);
+        let nibbles = BlockScales {
+            group: 32,
+            bits: 4,
+            zero: 8,
+            scale: values(n * k / 32, 6),
+            offset: values(n * k / 32, 7),
+        };
+        let whole = |index: usize| (index * 7 % 16) as f32 - 8.0;
+        let quantised: Vec<f32> = (0..n * k)
+            .map(|i| whole(i) * nibbles.scale[i / 32] + nibbles.offset[i / 32])
+            .collect();
+        let halves: Vec<f32> = values(n * k, 8)
+            .iter()
+            .map(|value| f32::from_bits(value.to_bits() & 0xFFFF_0000))
+            .collect();
+        for (weight, scales) in [(quantised, Some(&nibbles)), (halves, None)] {
+            let plain = Packed::new(&weight, n, k, Arithmetic::F32);
+            let compact = Packed::compact(&weight, n, k, Arithmetic::F32, scales);
+            assert!(compact.bytes() < plain.bytes() * 2 / 3);
+            for m in [1, 13, m] {
+                let a = &a[..m * k];
+                assert_eq!(compact.matmul(a, m), plain.matmul(a, m), "{m} rows");
+            }
+            let dy = values(n * 3, 9);
+            let there = (compact.transposed(), plain.transposed());
+            assert_eq!(there.0.matmul(&dy, 3), there.1.matmul(&dy, 3));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Matrix product in f32 on vector lanes: `out[m, n] = a[m, k] · w[n, k]ᵀ`.
 //!
-//! Weights are stored as panels of 32 output columns (`[n / 32, k, 32]`), inputs as tiles of rows
-//! (`[m / rows, k, rows]`), so that the inner loop reads both operands in order. Every output element
+//! Weights are stored as panels of 32 output columns (`[n / 32, k, 32]`), as floats or in
+//! fewer bits; inputs as tiles of rows (`[m / rows, k, rows]`), so that the inner loop reads both
+//! operands in order. Every output element
 //! is one chain of additions over k, whatever m is: batching does not change a result by a single bit.
 
 #![expect(
@@ -9,30 +10,43 @@
     reason = "SIMD kernel with raw tiles; disjoint output tiles across threads"
 )]
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::aligned::AlignedFloats;
+use super::blocks::{BlockScales, Blocks, Halves};
+use super::fresh;
 use super::simd::{LANES, Lanes, dispatch};
 
 /// Output columns of one panel: two vectors of sixteen.
-const PANEL: usize = 32;
-/// Rows whose inputs should stay in the second-level cache while panels stream past.
+pub(super) const PANEL: usize = 32;
+/// Bytes of inputs that should stay in the second-level cache while panels stream past.
+const BLOCK_BYTES: usize = 448 << 10;
+/// So many rows at least are computed with a panel once it is there.
 const BLOCK_ROWS: usize = 96;
 /// Positions of k computed at a time: that much of a panel stays in the first-level cache while the
 /// tiles of a block pass. Sums go on from one to the next, so this does not change them.
-const DEPTH: usize = 256;
-/// Panels of one unit of parallel work, where there are several blocks of rows. With one block,
-/// as in decoding, units are single panels: few large ones would leave a thread waiting.
-const UNIT_PANELS: usize = 4;
+pub(super) const DEPTH: usize = 256;
+/// Bytes of panels, as floats, of one unit of parallel work, where there are several blocks of rows:
+/// they stay in the cache too while the blocks pass. With one block, as in decoding, units are single
+/// panels: few large ones would leave a thread waiting.
+const UNIT_BYTES: usize = 448 << 10;
 
 /// A weight matrix `[n, k]` in panels.
 #[derive(Clone)]
 pub(super) struct Panels {
-    values: AlignedFloats,
+    store: Store,
     n: usize,
     k: usize,
+}
+
+#[derive(Clone)]
+enum Store {
+    Floats(AlignedFloats),
+    Halves(Halves),
+    Blocks(Blocks),
 }
 
 impl Panels {
@@ -55,81 +69,129 @@ impl Panels {
                     }
                 });
         }
-        Self { values, n, k }
+        Self {
+            store: Store::Floats(values),
+            n,
+            k,
+        }
+    }
+
+    /// Store row-major `weight[n, k]` in as few bits as hold it exactly: in blocks if `scales` describe
+    /// every element, or as halves.
+    pub(super) fn compact(
+        weight: &[f32],
+        n: usize,
+        k: usize,
+        scales: Option<&BlockScales>,
+    ) -> Option<Self> {
+        let blocks = scales
+            .filter(|scales| k % scales.group == 0 && DEPTH % scales.group == 0)
+            .and_then(|scales| Blocks::new(weight, n, k, scales));
+        let store = match blocks {
+            Some(blocks) => Store::Blocks(blocks),
+            None => Store::Halves(Halves::new(weight, n, k)?),
+        };
+        Some(Self { store, n, k })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match &self.store {
+            Store::Floats(values) => size_of_val::<[f32]>(values),
+            Store::Halves(halves) => halves.bytes(),
+            Store::Blocks(blocks) => blocks.bytes(),
+        }
     }
 
     /// Store the transpose of row-major `values[k, n]`: a panel is a band of its columns as it is.
     pub(super) fn new_transposed(values: &[f32], n: usize, k: usize) -> Self {
-        let mut panels = Self {
-            values: AlignedFloats::zeros(n.div_ceil(PANEL) * PANEL * k),
+        let floats = AlignedFloats::rows(n.div_ceil(PANEL), PANEL * k, |index, panel| {
+            let first = index * PANEL;
+            let columns = PANEL.min(n - first);
+            for (to, from) in panel.chunks_exact_mut(PANEL).zip(values.chunks_exact(n)) {
+                to[..columns].copy_from_slice(&from[first..first + columns]);
+            }
+        });
+        Self {
+            store: Store::Floats(floats),
             n,
             k,
-        };
-        if k > 0 {
-            let fill = |(index, panel): (usize, &mut [f32])| {
-                let first = index * PANEL;
-                let columns = PANEL.min(n - first);
-                for (to, from) in panel.chunks_exact_mut(PANEL).zip(values.chunks_exact(n)) {
-                    to[..columns].copy_from_slice(&from[first..first + columns]);
-                }
-            };
-            panels
-                .values
-                .par_chunks_mut(PANEL * k)
-                .enumerate()
-                .for_each(fill);
         }
-        panels
     }
 
     /// The element at output feature `row` and input feature `column`.
     pub(super) fn weight_at(&self, row: usize, column: usize) -> f32 {
-        self.values[(row / PANEL) * PANEL * self.k + column * PANEL + row % PANEL]
-    }
-
-    /// `out[m, n] (+)= tiles · wᵀ`.
-    ///
-    /// # Panics
-    /// If the sizes do not fit.
-    pub(super) fn matmul(&self, tiles: &Tiles, out: &mut [f32], accumulate: bool) {
-        let m = tiles.m;
-        assert_eq!(tiles.values.len(), m * self.k, "input of {m} × {}", self.k);
-        assert_eq!(out.len(), m * self.n, "output of {m} × {}", self.n);
-        if m == 0 || self.n == 0 {
-            return;
-        }
-        if self.k == 0 {
-            if !accumulate {
-                out.fill(0.0);
+        match &self.store {
+            Store::Floats(values) => {
+                values[(row / PANEL) * PANEL * self.k + column * PANEL + row % PANEL]
             }
-            return;
+            Store::Halves(halves) => halves.at(row, column),
+            Store::Blocks(blocks) => blocks.at(row, column),
         }
-        let is_small = is_small(m, self.n * self.k);
-        let block_tiles = BLOCK_ROWS / tile_rows();
-        let blocks = tiles.count.div_ceil(block_tiles);
-        let panels = if blocks == 1 { 1 } else { UNIT_PANELS };
-        let groups = self.n.div_ceil(PANEL).div_ceil(panels);
-        let target = Output(out.as_mut_ptr());
-        let unit = |index: usize| {
-            // Neighbouring units share the panels, which are the larger operand in decoding.
-            let (group, block) = (index / blocks, index % blocks);
-            let first = block * block_tiles;
-            let end = tiles.count.min(first + block_tiles);
-            run_unit(Unit {
-                weight: self,
-                tiles,
-                out: &target,
-                panels: group * panels..self.n.div_ceil(PANEL).min((group + 1) * panels),
-                first,
-                end,
-                accumulate,
-            });
-        };
-        if is_small || blocks * groups == 1 {
-            (0..blocks * groups).for_each(unit);
-        } else {
-            (0..blocks * groups).into_par_iter().for_each(unit);
+    }
+}
+
+/// `out[m, n] (+)= Σ tiles · wᵀ` over the terms. Without `accumulate` every element is written.
+///
+/// # Panics
+/// If the terms do not fit each other or the output.
+pub(super) fn sum_of_products(
+    terms: &[(&Tiles, &Panels)],
+    out: &mut [MaybeUninit<f32>],
+    (m, n): (usize, usize),
+    accumulate: bool,
+) {
+    assert_eq!(out.len(), m * n, "output of {m} × {n}");
+    for (tiles, weight) in terms {
+        assert_eq!((tiles.m, weight.n), (m, n), "rows and columns");
+        assert_eq!(
+            tiles.values.len(),
+            m * weight.k,
+            "input of {m} × {}",
+            weight.k
+        );
+    }
+    let k: usize = terms.iter().map(|(_, weight)| weight.k).sum();
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        if !accumulate {
+            fresh::cleared(out);
         }
+        return;
+    }
+    let row_bytes = size_of::<f32>() * k;
+    let block_tiles = (BLOCK_BYTES / row_bytes).max(BLOCK_ROWS) / tile_rows();
+    let tiles = m.div_ceil(tile_rows());
+    let blocks = tiles.div_ceil(block_tiles);
+    let all_panels = n.div_ceil(PANEL);
+    let panels = match blocks {
+        1 => 1,
+        _ => {
+            // Enough units for every thread to have its share.
+            let share = blocks * all_panels / (4 * rayon::current_num_threads());
+            (UNIT_BYTES / (row_bytes * PANEL)).min(share).max(1)
+        }
+    };
+    let groups = all_panels.div_ceil(panels);
+    let target = Output(out.as_mut_ptr().cast());
+    let unit = |index: usize| {
+        // Neighbouring units share the panels, which are the larger operand in decoding.
+        let (group, block) = (index / blocks, index % blocks);
+        let first = block * block_tiles;
+        run_unit(Unit {
+            terms,
+            n,
+            out: &target,
+            panels: group * panels..all_panels.min((group + 1) * panels),
+            tiles: first..tiles.min(first + block_tiles),
+            accumulate,
+        });
+    };
+    if is_small(m, n * k) || blocks * groups == 1 {
+        (0..blocks * groups).for_each(unit);
+    } else {
+        (0..blocks * groups).into_par_iter().for_each(unit);
     }
 }
 
@@ -175,29 +237,13 @@ impl Tiles {
 
     /// `fill(rows, part)` writes the rows of one tile as `[k, rows]`.
     fn build(m: usize, k: usize, fill: impl Fn(Range<usize>, &mut [f32]) + Sync) -> Self {
-        let count = m.div_ceil(tile_rows());
         let mut tiles = Self {
             values: Vec::new(),
             m,
-            count,
+            count: m.div_ceil(tile_rows()),
         };
-        let mut values = vec![0.0; m * k];
-        let mut rest = values.as_mut_slice();
-        let mut parts = Vec::with_capacity(count);
-        for tile in 0..count {
-            let rows = tiles.rows(tile);
-            let (part, after) = rest.split_at_mut(rows.len() * k);
-            parts.push((rows, part));
-            rest = after;
-        }
-        if is_small(m, k) {
-            parts.into_iter().for_each(|(rows, part)| fill(rows, part));
-        } else {
-            parts
-                .into_par_iter()
-                .for_each(|(rows, part)| fill(rows, part));
-        }
-        tiles.values = values;
+        let lengths = (0..tiles.count).map(|tile| tiles.rows(tile).len() * k);
+        tiles.values = fresh::parts(lengths.collect(), |tile, part| fill(tiles.rows(tile), part));
         tiles
     }
 
@@ -226,12 +272,11 @@ unsafe impl Sync for Output {}
 
 /// A block of tiles against a group of panels.
 struct Unit<'a> {
-    weight: &'a Panels,
-    tiles: &'a Tiles,
+    terms: &'a [(&'a Tiles, &'a Panels)],
+    n: usize,
     out: &'a Output,
     panels: Range<usize>,
-    first: usize,
-    end: usize,
+    tiles: Range<usize>,
     accumulate: bool,
 }
 
@@ -239,35 +284,71 @@ fn run_unit(unit: Unit<'_>) {
     dispatch!(unit_kernel(unit: Unit<'_>));
 }
 
+/// Floats of a part of a panel that is stored in fewer bits, on a cache line's border.
+#[repr(align(64))]
+struct Part(MaybeUninit<[f32; PANEL * DEPTH]>);
+
+impl Panels {
+    /// Positions of a panel as floats, `[positions, PANEL]`: where they lie, or decoded into `buffer`.
+    #[inline(always)]
+    fn part<'a>(
+        &'a self,
+        panel: usize,
+        positions: Range<usize>,
+        buffer: &'a mut Part,
+    ) -> &'a [f32] {
+        let length = positions.len() * PANEL;
+        assert!(length <= PANEL * DEPTH, "a part of {length} floats");
+        let buffer = buffer.0.as_mut_ptr().cast::<f32>();
+        // SAFETY: the buffer has room for a part; where one is decoded all of it is written.
+        unsafe {
+            match &self.store {
+                Store::Floats(values) => {
+                    return &values[(panel * self.k + positions.start) * PANEL..][..length];
+                }
+                Store::Halves(halves) => halves.decode(panel, positions, buffer),
+                Store::Blocks(blocks) => blocks.decode(panel, positions, buffer),
+            }
+            std::slice::from_raw_parts(buffer, length)
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
-    let Panels { values, n, k } = unit.weight;
-    let (n, k) = (*n, *k);
+    let n = unit.n;
+    let mut decoded = Part(MaybeUninit::uninit());
     for panel in unit.panels.clone() {
         let width = PANEL.min(n - panel * PANEL);
-        let whole = &values[panel * PANEL * k..(panel + 1) * PANEL * k];
-        for start in (0..k).step_by(DEPTH) {
-            let end = k.min(start + DEPTH);
-            for first in (0..width).step_by(L::TILE_VECTORS * LANES) {
-                for index in unit.first..unit.end {
-                    let rows = unit.tiles.rows(index);
-                    let height = rows.len();
-                    let at = rows.start * k;
-                    let tile = Tile {
-                        k: end - start,
-                        a: &unit.tiles.values[at + start * height..at + end * height],
-                        panel: &whole[start * PANEL + first..end * PANEL],
-                        columns: (width - first).min(L::TILE_VECTORS * LANES),
-                        stride: n,
-                        accumulate: unit.accumulate || start > 0,
-                    };
-                    // SAFETY: tiles of different units and rows do not overlap and lie inside the
-                    // output, whose size `matmul` checked.
-                    unsafe {
-                        let out = unit.out.0.add(rows.start * n + panel * PANEL + first);
-                        tile.dispatch::<L>(height, out);
+        // All terms of a panel in turn, while the sums so far are in the cache.
+        let mut accumulate = unit.accumulate;
+        for (tiles, weight) in unit.terms {
+            let k = weight.k;
+            for start in (0..k).step_by(DEPTH) {
+                let end = k.min(start + DEPTH);
+                let part = weight.part(panel, start..end, &mut decoded);
+                for first in (0..width).step_by(L::TILE_VECTORS * LANES) {
+                    for index in unit.tiles.clone() {
+                        let rows = tiles.rows(index);
+                        let height = rows.len();
+                        let at = rows.start * k;
+                        let tile = Tile {
+                            k: end - start,
+                            a: &tiles.values[at + start * height..at + end * height],
+                            panel: &part[first..],
+                            columns: (width - first).min(L::TILE_VECTORS * LANES),
+                            stride: n,
+                            accumulate,
+                        };
+                        // SAFETY: tiles of different units and rows do not overlap and lie inside the
+                        // output, whose size was checked.
+                        unsafe {
+                            let out = unit.out.0.add(rows.start * n + panel * PANEL + first);
+                            tile.dispatch::<L>(height, out);
+                        }
                     }
                 }
+                accumulate = true;
             }
         }
     }

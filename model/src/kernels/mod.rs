@@ -3,8 +3,11 @@
 
 mod aligned;
 mod bf16_unit;
+pub mod blocks;
+pub(crate) mod fresh;
 pub mod gemm;
 mod lane_gemm;
+pub(crate) mod narrow;
 pub(crate) mod paged_attention;
 pub(crate) mod rows;
 pub(crate) mod simd;

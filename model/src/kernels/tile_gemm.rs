@@ -11,6 +11,8 @@
 
 #![expect(unsafe_code, reason = "raw blocks of output, disjoint across threads")]
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use super::bf16_unit::{Product, Unit};
@@ -148,6 +150,10 @@ impl Tiles {
     /// The transpose of row-major `values[k, n]` as a weight.
     pub(super) fn weights_transposed(values: &[f32], n: usize, k: usize, parts: usize) -> Self {
         Self::build_transposed(values, n, k, parts, true)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self.lines.as_slice())
     }
 
     /// A stored weight, as the sum of its parts.
@@ -309,7 +315,7 @@ unsafe impl Sync for Output {}
 /// If the terms do not fit each other or the output, or this machine has no unit.
 pub(super) fn sum_of_products(
     terms: &[(&Tiles, &Tiles)],
-    out: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
     shape: (usize, usize),
     accumulate: bool,
 ) {
@@ -322,7 +328,7 @@ pub(super) fn sum_of_products(
 unsafe fn sum_of_products_on(
     unit: Unit,
     terms: &[(&Tiles, &Tiles)],
-    out: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
     (m, n): (usize, usize),
     accumulate: bool,
 ) {
@@ -340,7 +346,7 @@ unsafe fn sum_of_products_on(
     let bands = rows.div_ceil(UNIT_ROWS);
     let unit_panels = if bands == 1 { 1 } else { UNIT_PANELS };
     let groups = panels.div_ceil(unit_panels);
-    let target = Output(out.as_mut_ptr());
+    let target = Output(out.as_mut_ptr().cast());
     let run = |index: usize| {
         // Neighbouring units share the panels, which are the larger operand in decoding.
         let (group, band) = (index / bands, index % bands);
@@ -443,7 +449,8 @@ mod tests {
                     // SAFETY: the unit is one of those here.
                     unsafe {
                         let terms = [(&inputs, &weights)];
-                        sum_of_products_on(unit, &terms, &mut out, (m, n), true);
+                        let out = crate::kernels::fresh::present(&mut out);
+                        sum_of_products_on(unit, &terms, out, (m, n), true);
                     }
                     for (at, found) in out.iter().enumerate() {
                         let (row, column) = (at / n, at % n);

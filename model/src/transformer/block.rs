@@ -1,5 +1,7 @@
 //! A decoder block: forward, and backward from what the forward pass kept.
 
+use std::collections::BTreeMap;
+
 use candle_core::{Result, Tensor};
 
 use super::pass::Pass;
@@ -7,6 +9,7 @@ use super::take;
 use crate::adapter::{Adapter, Projection};
 use crate::config::ModelConfig;
 use crate::dropout::Dropout;
+use crate::kernels::blocks::BlockScales;
 use crate::kernels::gemm::Arithmetic;
 use crate::linear::{Adapted, Input, Linear};
 use crate::ops::{self, RopeTable};
@@ -78,14 +81,16 @@ impl Block {
     pub(super) fn new(
         layer: usize,
         tensors: &mut TensorMap,
+        scales: &BTreeMap<String, BlockScales>,
         arithmetic: Arithmetic,
     ) -> Result<Self> {
         let prefix = format!("model.layers.{layer}");
         let mut linear = |projection: Projection| {
             let name = format!("{prefix}.{}", projection.path());
             let bias = tensors.remove(&format!("{name}.bias"));
-            let weight = take(tensors, &format!("{name}.weight"))?;
-            Linear::new(&weight, bias, arithmetic)
+            let name = format!("{name}.weight");
+            let weight = take(tensors, &name)?;
+            Linear::new(&weight, bias, arithmetic, scales.get(&name))
         };
         let [query, key, value, output, gate, up, down] = [
             linear(Projection::Query)?,

@@ -8,6 +8,7 @@ use candle_core::{Device, Result, Tensor};
 use super::pass::Pass;
 use super::{Trainable, Transformer};
 use crate::adapter::Adapter;
+use crate::kernels::{fresh, rows};
 use crate::linear::{Columns, Input, Reader, input_gradient};
 use crate::ops;
 use crate::tree::TokenTree;
@@ -70,7 +71,7 @@ impl Transformer {
                 } else {
                     "lm_head.weight"
                 };
-                let normed = Columns::new(&chunk.normed, self.arithmetic)?;
+                let normed = Columns::new(&chunk.normed, self.arithmetic);
                 pass.add(name.into(), normed.outer_product(&chunk.dlogits)?)?;
             }
             let dnormed = input_gradient(&[Reader {
@@ -197,20 +198,22 @@ impl Targets {
             return Ok((f64::from(loss), gradient.to_dtype(logits.dtype())?));
         }
         use rayon::prelude::*;
-        let mut gradient = ops::floats(logits)?.to_vec();
-        let losses: Vec<f64> = gradient
-            .par_chunks_exact_mut(vocabulary)
+        let logits = ops::floats(logits)?;
+        let losses: Vec<f64> = logits
+            .par_chunks_exact(vocabulary)
             .zip(ids.par_iter().zip(weights))
             .map(|(row, (id, weight))| {
-                let (max, sum) = crate::kernels::rows::max_and_exp_sum(row, 1.0);
-                let loss = f64::from(sum.ln() + max - row[*id as usize]) * f64::from(*weight);
-                crate::kernels::rows::softmax(row);
-                row[*id as usize] -= 1.0;
-                let scale = (f64::from(*weight) / total) as f32;
-                row.iter_mut().for_each(|v| *v *= scale);
-                loss
+                let (max, sum) = rows::max_and_exp_sum(row, 1.0);
+                f64::from(sum.ln() + max - row[*id as usize]) * f64::from(*weight)
             })
             .collect();
+        let gradient = fresh::rows(count, vocabulary, |row, out| {
+            let (id, scale) = (ids[row] as usize, (f64::from(weights[row]) / total) as f32);
+            out.copy_from_slice(&logits[row * vocabulary..(row + 1) * vocabulary]);
+            rows::softmax(out);
+            out[id] -= 1.0;
+            out.iter_mut().for_each(|v| *v *= scale);
+        });
         let loss = losses.iter().sum::<f64>() / total;
         Ok((
             loss,

@@ -45,7 +45,7 @@ impl Pass<'_> {
         if !is_base && readers.iter().all(|reader| reader.lora.is_none()) {
             return Ok(back.dx);
         }
-        let columns = Columns::new(x, context.arithmetic)?;
+        let columns = Columns::new(x, context.arithmetic);
         for ((projection, linear, dy), (reader, dlow)) in
             layers.iter().zip(readers.iter().zip(&back.dlow))
         {
@@ -65,8 +65,7 @@ impl Pass<'_> {
                     .transpose()?;
                 let own = dropped
                     .as_ref()
-                    .map(|x| Columns::new(x, context.arithmetic))
-                    .transpose()?;
+                    .map(|x| Columns::new(x, context.arithmetic));
                 let x = own.as_ref().unwrap_or(&columns);
                 let gradient = lora.pair.gradient(x, low, dy, dlow)?;
                 self.add(parameter_name(context.layer, *projection, "A"), gradient.a)?;

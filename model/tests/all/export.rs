@@ -1,5 +1,6 @@
 //! Models written for other programs are read again as what they were.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
@@ -178,6 +179,7 @@ fn blocky() -> Checkpoint {
     Checkpoint {
         config,
         tensors,
+        scales: BTreeMap::new(),
         metadata: None,
     }
 }
@@ -227,6 +229,17 @@ fn smaller_types_round_as_much_as_they_must() {
             "{kind}: {largest}"
         );
     }
+    // Weights that stay quantised in memory say what their floats say.
+    let quantised = || load(&place.path().join("q8_0.gguf"));
+    assert_eq!(
+        quantised().scales.len(),
+        2 + 7 * original.config.num_hidden_layers
+    );
+    let plain = Checkpoint {
+        scales: BTreeMap::new(),
+        ..quantised()
+    };
+    assert_eq!(answers(quantised(), None), answers(plain, None));
     // Rows of 48 aren't whole blocks: f16.
     let out = place.path().join("ragged.gguf");
     write(&golden("llama_tied"), None, WeightType::Q8_0, &out).expect("written");
@@ -304,4 +317,8 @@ fn the_real_model_comes_back_from_f32() {
     let (halves, tokenizer) = read(&folder);
     assert_eq!(halves.config, original.config);
     assert_eq!(encode(&tokenizer), encode(&found_tokenizer));
+
+    // Quantised in memory, and as floats.
+    assert!(found.scales.is_empty() && original.scales.len() == 211);
+    assert_eq!(answers(original, None), answers(found, None));
 }
