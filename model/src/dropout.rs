@@ -8,7 +8,8 @@
 use candle_core::{Device, Result, Tensor};
 
 use crate::adapter::Projection;
-use crate::ops::{floats, for_rows};
+use crate::kernels::fresh;
+use crate::ops::floats;
 
 /// Draws of 16 bits in one number of the generator.
 const LANES: usize = 4;
@@ -61,8 +62,7 @@ impl Mask {
             return (x * kept)? * f64::from(self.scale);
         }
         let input = floats(x)?;
-        let mut out = vec![0.0; count * width];
-        for_rows(&mut out, width, |row, out| {
+        let out = fresh::rows(count, width, |row, out| {
             self.fill(row, &input[row * width..(row + 1) * width], out);
         });
         Tensor::from_vec(out, (count, width), &Device::Cpu)

@@ -9,14 +9,10 @@
 use std::ops::Deref;
 
 use candle_core::{D, DType, Device, Result, Storage, Tensor};
-use rayon::prelude::*;
 
 pub(crate) use crate::kernels::tree_attention::Heads;
-use crate::kernels::{rows, tree_attention};
+use crate::kernels::{fresh, rows, tree_attention};
 use crate::tree::TokenTree;
-
-/// Rows below this many elements are not worth waking a second thread.
-const SERIAL: usize = 1 << 14;
 
 /// Borrowed contents of a contiguous f32 CPU tensor.
 struct Floats<G> {
@@ -63,19 +59,6 @@ pub(crate) fn has_kernels(x: &Tensor) -> bool {
     x.device().is_cpu() && x.dtype() == DType::F32
 }
 
-/// Fill `out` row by row, over threads when there is enough to do.
-pub(crate) fn for_rows(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
-    if out.len() < SERIAL {
-        out.chunks_exact_mut(width)
-            .enumerate()
-            .for_each(|(row, out)| work(row, out));
-    } else {
-        out.par_chunks_exact_mut(width)
-            .enumerate()
-            .for_each(|(row, out)| work(row, out));
-    }
-}
-
 /// `x / rms(x) * w` over the last dimension of `x[rows, width]`.
 pub(crate) fn rms_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
     let (count, width) = x.dims2()?;
@@ -90,8 +73,7 @@ pub(crate) fn rms_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
             .broadcast_mul(w);
     }
     let (input, weight) = (floats(x)?, floats(w)?);
-    let mut out = vec![0.0; count * width];
-    for_rows(&mut out, width, |row, out| {
+    let out = fresh::rows(count, width, |row, out| {
         rows::rms_norm(
             &input[row * width..(row + 1) * width],
             &weight,
@@ -126,22 +108,23 @@ pub(crate) fn rms_norm_backward(
         return Ok((dx, dw));
     }
     let (input, weight, gradient) = (floats(x)?, floats(w)?, floats(dy)?);
-    let mut dx = vec![0.0; count * width];
     let mut dw = want_weight.then(|| vec![0.0; width]);
-    if let Some(dw) = &mut dw {
+    let dx = if let Some(dw) = &mut dw {
+        let mut dx = vec![0.0; count * width];
         // Summed in row order, so that the result does not depend on the number of threads.
         for (row, dx) in dx.chunks_exact_mut(width).enumerate() {
             let span = row * width..(row + 1) * width;
             let (x, dy) = (&input[span.clone()], &gradient[span]);
             rows::rms_norm_backward(x, &weight, eps as f32, dy, dx, Some(&mut *dw));
         }
+        dx
     } else {
-        for_rows(&mut dx, width, |row, dx| {
+        fresh::rows(count, width, |row, dx| {
             let span = row * width..(row + 1) * width;
             let (x, dy) = (&input[span.clone()], &gradient[span]);
             rows::rms_norm_backward(x, &weight, eps as f32, dy, dx, None);
-        });
-    }
+        })
+    };
     let dw = dw
         .map(|dw| Tensor::from_vec(dw, width, &Device::Cpu))
         .transpose()?;
@@ -189,8 +172,9 @@ pub(crate) fn rope(x: &Tensor, table: &RopeTable, direction: f64) -> Result<Tens
         return Tensor::cat(&[first, second], 2)?.reshape((count, width));
     }
     let (cos, sin) = (floats(&table.cos)?, floats(&table.sin)?);
-    let mut out = floats(x)?.to_vec();
-    for_rows(&mut out, width, |row, out| {
+    let input = floats(x)?;
+    let out = fresh::rows(count, width, |row, out| {
+        out.copy_from_slice(&input[row * width..(row + 1) * width]);
         let span = row * half..(row + 1) * half;
         rows::rope(
             out,
@@ -210,8 +194,7 @@ pub(crate) fn swiglu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     }
     let (count, width) = gate.dims2()?;
     let (gate, up) = (floats(gate)?, floats(up)?);
-    let mut out = vec![0.0; count * width];
-    for_rows(&mut out, width, |row, out| {
+    let out = fresh::rows(count, width, |row, out| {
         let span = row * width..(row + 1) * width;
         rows::swiglu(&gate[span.clone()], &up[span], out);
     });
@@ -229,16 +212,11 @@ pub(crate) fn swiglu_backward(gate: &Tensor, up: &Tensor, dy: &Tensor) -> Result
     let shape = gate.dims2()?;
     let width = shape.1;
     let (gate, up, dy) = (floats(gate)?, floats(up)?, floats(dy)?);
-    let (mut dgate, mut dup) = (vec![0.0; dy.len()], vec![0.0; dy.len()]);
-    dgate
-        .par_chunks_exact_mut(width)
-        .zip(dup.par_chunks_exact_mut(width))
-        .enumerate()
-        .for_each(|(row, (dgate, dup))| {
-            let span = row * width..(row + 1) * width;
-            let (gate, up) = (&gate[span.clone()], &up[span.clone()]);
-            rows::swiglu_backward(gate, up, &dy[span], dgate, dup);
-        });
+    let [dgate, dup] = fresh::pairs(shape.0, width, |row, dgate, dup| {
+        let span = row * width..(row + 1) * width;
+        let (gate, up) = (&gate[span.clone()], &up[span.clone()]);
+        rows::swiglu_backward(gate, up, &dy[span], dgate, dup);
+    });
     Ok((
         Tensor::from_vec(dgate, shape, &Device::Cpu)?,
         Tensor::from_vec(dup, shape, &Device::Cpu)?,
@@ -359,19 +337,18 @@ fn tree_mask(tree: &TokenTree, device: &Device) -> Result<Tensor> {
 
 /// `a + b` of equal shapes.
 pub(crate) fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if !has_kernels(a) || a.elem_count() < SERIAL || !a.is_contiguous() || !b.is_contiguous() {
+    let is_small = a.elem_count() < fresh::SERIAL;
+    if !has_kernels(a) || is_small || !a.is_contiguous() || !b.is_contiguous() {
         return a + b;
     }
+    let (count, width) = a.dims2()?;
     let (left, right) = (floats(a)?, floats(b)?);
-    let mut out = vec![0.0; left.len()];
-    out.par_chunks_mut(SERIAL)
-        .enumerate()
-        .for_each(|(index, out)| {
-            let at = index * SERIAL;
-            for ((out, a), b) in out.iter_mut().zip(&left[at..]).zip(&right[at..]) {
-                *out = a + b;
-            }
-        });
+    let out = fresh::rows(count, width, |row, out| {
+        let at = row * width;
+        for ((out, a), b) in out.iter_mut().zip(&left[at..]).zip(&right[at..]) {
+            *out = a + b;
+        }
+    });
     Tensor::from_vec(out, a.shape(), &Device::Cpu)
 }
 

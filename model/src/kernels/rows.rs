@@ -9,12 +9,18 @@ use super::simd::{LANES, Lanes, dispatch, exp_scalar};
 
 /// `y = x / rms(x) * w`, with rms(x) = sqrt(mean(x²) + eps).
 pub(crate) fn rms_norm(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]) {
+    dispatch!(rms_norm_kernel(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]));
+}
+
+#[inline(always)]
+unsafe fn rms_norm_kernel<L: Lanes>(x: &[f32], w: &[f32], eps: f32, y: &mut [f32]) {
     let scale = inverse_rms(x, eps);
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
         *y = x * scale * w;
     }
 }
 
+#[inline(always)]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
     let mut sums = [0.0f32; LANES];
     let chunks = x.chunks_exact(LANES);
@@ -30,6 +36,25 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
 
 /// Gradient of [`rms_norm`]: writes `dx`, adds to `dw` where one is wanted.
 pub(crate) fn rms_norm_backward(
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &[f32],
+    dx: &mut [f32],
+    dw: Option<&mut [f32]>,
+) {
+    dispatch!(rms_norm_backward_kernel(
+        x: &[f32],
+        w: &[f32],
+        eps: f32,
+        dy: &[f32],
+        dx: &mut [f32],
+        dw: Option<&mut [f32]>
+    ));
+}
+
+#[inline(always)]
+unsafe fn rms_norm_backward_kernel<L: Lanes>(
     x: &[f32],
     w: &[f32],
     eps: f32,
@@ -101,6 +126,25 @@ pub(crate) fn swiglu_backward(
     dgate: &mut [f32],
     dup: &mut [f32],
 ) {
+    dispatch!(swiglu_backward_kernel(
+        gate: &[f32],
+        up: &[f32],
+        dy: &[f32],
+        dgate: &mut [f32],
+        dup: &mut [f32]
+    ));
+}
+
+#[inline(always)]
+unsafe fn swiglu_backward_kernel<L: Lanes>(
+    gate: &[f32],
+    up: &[f32],
+    dy: &[f32],
+    dgate: &mut [f32],
+    dup: &mut [f32],
+) {
+    let (gate, up) = (&gate[..dy.len()], &up[..dy.len()]);
+    let (dgate, dup) = (&mut dgate[..dy.len()], &mut dup[..dy.len()]);
     for at in 0..dy.len() {
         let g = gate[at];
         let sigmoid = 1.0 / (1.0 + exp_scalar(-g));

@@ -1,6 +1,6 @@
 //! Attention over a [`TokenTree`]: forward and backward, grouped-query, exact softmax.
 //!
-//! Work is split by key-value head and block of queries. The queries of a block see the ancestors of
+//! Work is split by block of queries, on the way back by key-value head and half of the blocks. The queries of a block see the ancestors of
 //! their segment whole and their own segment causally, so scores are a few dense products against
 //! ranges of the packed keys; nothing is padded. The query heads of a group are stacked as rows, since
 //! they read the same keys.
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::rows;
+use super::{fresh, rows};
 use crate::tree::TokenTree;
 
 /// Head counts and width.
@@ -161,15 +161,22 @@ fn stack(data: &[f32], range: &Range<usize>, heads: Heads, kv: usize) -> Vec<f32
     out
 }
 
-/// Put stacked rows back to where [`stack`] takes them from.
-fn unstack(rows: &[f32], range: &Range<usize>, heads: Heads, kv: usize, data: &mut [f32]) {
+/// Put stacked rows back to where [`stack`] takes them from, of tokens that begin with `data`.
+fn unstack(rows: &[f32], heads: Heads, kv: usize, data: &mut [f32]) {
     let (group, width) = (heads.group(), heads.width);
-    let tokens = (kv * group..(kv + 1) * group)
-        .flat_map(|head| range.clone().map(move |token| (token, head)));
-    for ((token, head), row) in tokens.zip(rows.chunks_exact(width)) {
+    let tokens = rows.len() / (group * width);
+    let order =
+        (kv * group..(kv + 1) * group).flat_map(|head| (0..tokens).map(move |token| (token, head)));
+    for ((token, head), row) in order.zip(rows.chunks_exact(width)) {
         let at = (token * heads.query + head) * width;
         data[at..at + width].copy_from_slice(row);
     }
+}
+
+/// Floats that a sight's queries take in an array shaped as `q`. Sights follow each other in it.
+fn lengths(sights: &[Sight], heads: Heads) -> Vec<usize> {
+    let width = heads.query * heads.width;
+    sights.iter().map(|s| s.queries.len() * width).collect()
 }
 
 /// Rows of a matrix with nothing between them.
@@ -213,10 +220,9 @@ fn probabilities(sight: &Sight, heads: Heads, kv: usize, query: &[f32], k: &[f32
 pub(crate) fn forward(tree: &TokenTree, heads: Heads, q: &[f32], k: &[f32], v: &[f32]) -> Vec<f32> {
     let sights = sights(tree);
     let width = heads.width;
-    let parts: Vec<(&Sight, usize, Vec<f32>)> = (0..heads.key_value * sights.len())
-        .into_par_iter()
-        .map(|unit| {
-            let (kv, sight) = (unit / sights.len(), &sights[unit % sights.len()]);
+    fresh::parts(lengths(&sights, heads), |index, rows| {
+        let sight = &sights[index];
+        for kv in 0..heads.key_value {
             let query = stack(q, &sight.queries, heads, kv);
             let p = probabilities(sight, heads, kv, &query, k);
             let mut out = vec![0.0; query.len()];
@@ -234,14 +240,9 @@ pub(crate) fn forward(tree: &TokenTree, heads: Heads, q: &[f32], k: &[f32], v: &
                 );
                 column += range.len();
             }
-            (sight, kv, out)
-        })
-        .collect();
-    let mut out = vec![0.0; q.len()];
-    for (sight, kv, rows) in parts {
-        unstack(&rows, &sight.queries, heads, kv, &mut out);
-    }
-    out
+            unstack(&out, heads, kv, rows);
+        }
+    })
 }
 
 /// The arrays of a backward pass; shapes as in [`forward`].
@@ -279,26 +280,28 @@ pub(crate) fn backward(
             )
         })
         .collect();
-    let mut dq = vec![0.0; q.len()];
-    let mut sums: Vec<[Vec<f32>; 2]> = Vec::with_capacity(heads.key_value);
-    for (unit, part) in parts.into_iter().enumerate() {
-        let (kv, half) = (unit / PARTS, &halves[unit % PARTS]);
-        for (sight, rows) in half.iter().zip(&part.dq) {
-            unstack(rows, &sight.queries, heads, kv, &mut dq);
+    // Of a sight, its half and its place in it.
+    let places: Vec<(usize, usize)> = (0..PARTS)
+        .flat_map(|half| (0..halves[half].len()).map(move |place| (half, place)))
+        .collect();
+    let dq = fresh::parts(lengths(&sights, heads), |index, rows| {
+        let (half, place) = places[index];
+        for kv in 0..heads.key_value {
+            unstack(&parts[kv * PARTS + half].dq[place], heads, kv, rows);
         }
-        match sums.get_mut(kv) {
-            None => sums.push([part.dk, part.dv]),
-            Some([dk, dv]) => {
-                dk.iter_mut().zip(&part.dk).for_each(|(a, b)| *a += b);
-                dv.iter_mut().zip(&part.dv).for_each(|(a, b)| *a += b);
-            }
-        }
-    }
-    let [dk, dv] = [0, 1].map(|which| {
-        let by_head: Vec<&[f32]> = sums.iter().map(|pair| pair[which].as_slice()).collect();
-        interleave(&by_head, tree.len(), heads.width)
     });
-    [dq, dk, dv]
+    let width = heads.width;
+    let summed = |of: fn(&Part) -> &[f32]| {
+        fresh::rows(tree.len(), heads.key_value * width, |token, row| {
+            for (kv, row) in row.chunks_exact_mut(width).enumerate() {
+                for part in &parts[kv * PARTS..(kv + 1) * PARTS] {
+                    let values = &of(part)[token * width..(token + 1) * width];
+                    row.iter_mut().zip(values).for_each(|(a, b)| *a += b);
+                }
+            }
+        })
+    };
+    [dq, summed(|part| &part.dk), summed(|part| &part.dv)]
 }
 
 /// The sights in order, cut where half of the scores are passed.
@@ -414,15 +417,4 @@ impl Part {
         }
         dq
     }
-}
-
-/// `[heads][tokens, width]` to `[tokens, heads · width]`.
-fn interleave(by_head: &[&[f32]], tokens: usize, width: usize) -> Vec<f32> {
-    let mut out = Vec::with_capacity(tokens * by_head.len() * width);
-    for token in 0..tokens {
-        for values in by_head {
-            out.extend_from_slice(&values[token * width..(token + 1) * width]);
-        }
-    }
-    out
 }
