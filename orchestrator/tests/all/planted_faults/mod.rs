@@ -6,12 +6,13 @@
 //! loop, the sandbox and the gate are those of a run, and the model is [`model::Reader`], which
 //! plays by rules that it follows for every harness alike.
 //!
-//! There are three lists of faults, each with its own test and its own shares.
+//! There are four lists of faults, each with its own test and its own shares.
 //!
 //!     cargo test --package coharness --test all faults -- --nocapture
 //!
 //! prints a table of each.
 
+mod everyday;
 mod model;
 mod planted;
 mod problems;
@@ -128,6 +129,11 @@ async fn the_critic_names_unusual_faults_and_the_loop_repairs_them() {
     check("unusual", unusual::faults()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_critic_names_everyday_faults_and_the_loop_repairs_them() {
+    check("everyday", everyday::faults()).await;
+}
+
 /// Plants the faults of a list, one after the other, and prints what became of them.
 async fn check(list: &str, faults: Vec<Fault>) {
     let started = Instant::now();
@@ -186,7 +192,12 @@ async fn check(list: &str, faults: Vec<Fault>) {
 
 #[test]
 fn every_fault_is_confined_to_its_dimension() {
-    let lists = [planted::faults(), reworded::faults(), unusual::faults()];
+    let lists = [
+        planted::faults(),
+        reworded::faults(),
+        unusual::faults(),
+        everyday::faults(),
+    ];
     for fault in lists.into_iter().flatten() {
         let working = (fault.working)();
         let mut broken = working.clone();

@@ -6,19 +6,24 @@
 //! - It understands each kind of problem and turns it into a program, but for what has to be told:
 //!   how percentages work, how long the way around a rectangle is, that a program must print, to take
 //!   problems with three numbers apart. A formula or a function that it is given it takes as it is.
-//!   One problem in ten it misreads, whatever the harness says.
+//!   One problem in ten it misreads, whatever the harness says. Numbers it takes in the order in which
+//!   the message with the problem gives them.
 //! - Of instructions that contradict each other it obeys the last one. Instructions count more than
 //!   examples, examples more than nothing.
 //! - It calls the tool if it is told to, and else calculates in its head, wrongly.
 //! - It writes a call in the form of the last example, and where that has a result in the same reply,
 //!   it makes up one. Without any it can write a fenced block; where JSON is described it writes a
 //!   fenced block all the same, and where tags are described it forgets a brace. Told of other marks
-//!   around programs it writes those.
-//! - It writes programs in the language that was spoken of last.
+//!   around programs it writes those. The program's argument it calls as the last example does.
+//! - It writes programs in the language that was spoken of last, and shows values by the function that
+//!   was. Told to write a function it writes one and doesn't call it; told to escape line breaks it
+//!   writes them so in a fence.
 //! - After an error or an empty result it does the same again, unless it is told what to do.
 //! - It takes the printed number from a line of its own, if there is none from an earlier result, and
 //!   gives up without one.
-//! - It gives the answer in the form it is told, with whatever it is told to do to the number.
+//! - It gives the answer in the form it is told, with whatever it is told to do to the number; told that
+//!   answers are handed in, by a call of the tool that takes them.
+//! - Granted one call it makes no other after a result.
 //! - Asked for a plan it writes one; asked for nothing but an answer it gives one; told to ask first,
 //!   it asks.
 //! - It believes notes.
@@ -325,9 +330,11 @@ impl Mind<'_> {
             };
         }
         if result.trim_start().starts_with("[no output]") || result.contains("printed nothing") {
-            return match tries {
-                0 | 1 => self.call(),
-                _ => self.answer_from_head(),
+            let earlier = self.results().find_map(printed_number);
+            return match (tries, earlier) {
+                (0 | 1, _) => self.call(),
+                (_, Some(number)) => self.answer(number),
+                (_, None) => self.answer_from_head(),
             };
         }
         let Some(number) = printed_number(result) else {
@@ -340,6 +347,7 @@ impl Mind<'_> {
             };
         };
         match self.problem.kind {
+            _ if self.sentences().any(reading::grants_one_call) => self.answer(number),
             Kind::Parts if tries == 1 => self.call(),
             Kind::Sure if tries <= 3 => self.call(),
             _ => self.answer(number),
@@ -429,6 +437,10 @@ impl Mind<'_> {
     }
 
     fn takes_apart(&self) -> bool {
+        let last = self.sentences().filter_map(reading::keeps_steps_apart);
+        if last.last() == Some(false) {
+            return false;
+        }
         let told = self.is_told(&["its own line", "very number of the question"])
             || self.sentences().any(reading::gives_steps_lines);
         let is_shown = self.examples.iter().any(|message| {
@@ -548,6 +560,9 @@ impl Mind<'_> {
     }
 
     fn shown_value(&self, value: &str) -> String {
+        if let Some(function) = self.showing_function() {
+            return format!("{function}({value})");
+        }
         match self.language() {
             Language::JavaScript => format!("console.log({value})"),
             _ if !self.prints() => format!("result = {value}\nresult"),
@@ -556,8 +571,21 @@ impl Mind<'_> {
         }
     }
 
+    /// Another function than `print`, where that is the last that was told to show values by.
+    fn showing_function(&self) -> Option<&'static str> {
+        let told = self.sentences().filter(|sentence| {
+            reading::printing(sentence).is_some() || reading::showing_function(sentence).is_some()
+        });
+        reading::showing_function(told.last()?)
+    }
+
     /// The program as a call, in the form that examples show or else the system message describes.
     fn written(&self, program: &str) -> String {
+        let wanted = self.sentences().filter_map(reading::wanted_function);
+        let program = &match wanted.last() {
+            Some(name) => format!("def {name}():\n    {}", program.replace('\n', "\n    ")),
+            None => program.to_owned(),
+        };
         if let Some((open, close)) = self.marks() {
             return format!("{open}\n{program}\n{close}");
         }
@@ -565,7 +593,11 @@ impl Mind<'_> {
             Language::Python | Language::Python2 => "python",
             Language::JavaScript => "javascript",
         };
-        let fence = format!("```{word}\n{program}\n```");
+        let lines = match self.sentences().any(reading::escapes_lines) {
+            true => program.replace('\n', "\\n"),
+            false => program.clone(),
+        };
+        let fence = format!("```{word}\n{lines}\n```");
         let shown = self.shown().filter(|text| is_call(text)).last();
         let text = shown.unwrap_or(self.system);
         if shown.is_some_and(|text| text.contains("Observation:")) {
@@ -579,12 +611,17 @@ impl Mind<'_> {
         if !is_tag && (shown.is_none() || text.contains("```")) {
             return fence;
         }
-        let call = json!({"name": self.tool_name(), "arguments": self.arguments(program)});
-        let mut call = call.to_string();
+        self.as_json(&self.tool_name(), self.arguments(program))
+    }
+
+    /// A call as JSON, between tags where examples or else the system message have them.
+    fn as_json(&self, name: &str, arguments: Map<String, Value>) -> String {
+        let shown = self.shown().filter(|text| is_call(text)).last();
+        let mut call = json!({"name": name, "arguments": arguments}).to_string();
         if shown.is_none() && !self.is_held {
             call.pop();
         }
-        if is_tag {
+        if shown.unwrap_or(self.system).contains("<tool_call>") {
             format!("<tool_call>\n{call}\n</tool_call>")
         } else {
             call
@@ -620,16 +657,31 @@ impl Mind<'_> {
 
     /// The first tool as the system message describes it.
     fn schema(&self) -> Option<Value> {
-        let mut lines = self.system.lines();
-        lines.find_map(|line| {
+        self.schemas().next()
+    }
+
+    /// The tools as the system message describes them.
+    fn schemas(&self) -> impl Iterator<Item = Value> {
+        self.system.lines().filter_map(|line| {
             let value: Value = serde_json::from_str(line).ok()?;
             value.get("parameters").is_some().then_some(value)
         })
     }
 
+    /// What the last example calls its argument, where it has one alone.
+    fn shown_argument(&self) -> Option<String> {
+        let text = self.shown().filter(|text| is_call(text)).last()?;
+        let object = text.get(text.find('{')?..=text.rfind('}')?)?;
+        let call: Value = serde_json::from_str(object).ok()?;
+        let arguments = call.get("arguments")?.as_object()?;
+        let name = arguments.keys().next()?;
+        (arguments.len() == 1).then(|| name.clone())
+    }
+
     /// A value for every parameter that the tool requires: the program for the first text that is
     /// about one, and for others what the description gives as an example, or else something of the
-    /// type. Of the names that the program's parameter has in other texts the last one counts.
+    /// type. Of the names that the program's parameter has in other texts the last one counts, and
+    /// without any that of the last example.
     fn arguments(&self, program: &str) -> Map<String, Value> {
         let Some(schema) = self.schema() else {
             return Map::from_iter([("code".to_owned(), Value::from(program))]);
@@ -650,7 +702,9 @@ impl Mind<'_> {
         });
         let of_program = about_programs.or(texts.clone().next());
         let told = [self.system, self.task].into_iter().flat_map(sentences);
-        let other_name = told.filter_map(reading::argument_name).last();
+        let shown_name = self.shown_argument();
+        let told_name = told.filter_map(reading::argument_name).last();
+        let other_name = told_name.or(shown_name.as_deref());
         let mut arguments = Map::new();
         for name in names {
             let (kind, description) = (property(name, "type"), property(name, "description"));
@@ -688,7 +742,7 @@ impl Mind<'_> {
         let guess = self.problem.guess();
         let answer = self.answer(guess);
         match self.form() {
-            Some(Form::Bare) => answer,
+            Some(Form::Bare | Form::Hint) => answer,
             _ => format!("I work it out. It comes to {guess}.\n{answer}"),
         }
     }
@@ -712,10 +766,13 @@ impl Mind<'_> {
 
     /// The final reply with a number.
     fn answer(&self, number: u128) -> String {
-        let number = self.sentences().fold(number, reading::altered);
-        let number = match self.sentences().any(reading::parts_thousands) {
-            true => reading::in_thousands(number),
-            false => number.to_string(),
+        let value = self.sentences().fold(number, reading::altered);
+        let number = if self.sentences().any(reading::writes_hexadecimal) {
+            format!("{value:#x}")
+        } else if self.sentences().any(reading::parts_thousands) {
+            reading::in_thousands(value)
+        } else {
+            value.to_string()
         };
         match self.form() {
             Some(Form::Boxed) => format!("The answer is \\boxed{{{number}}}."),
@@ -734,8 +791,30 @@ impl Mind<'_> {
             Some(Form::Letter) => "The answer is \\boxed{B}.".to_owned(),
             Some(Form::Json) => format!("{{\"answer\": {number}, \"confidence\": 95}}"),
             Some(Form::Bare) => number,
+            Some(Form::Hint) => "You are nearly there. Which step comes next?".to_owned(),
+            Some(Form::Twice) => {
+                let rounded = reading::rounded(value, 1);
+                format!("The answer is \\boxed{{{number}}} and \\boxed{{{rounded}}}.")
+            }
+            Some(Form::HandedIn) => self.handed_in(&number),
+            Some(Form::YesNo) => "Yes.".to_owned(),
             None => "So that is settled.".to_owned(),
         }
+    }
+
+    /// A call of the tool that takes answers, or words to that effect where there is none.
+    fn handed_in(&self, number: &str) -> String {
+        let takes_answers = |tool: &Value| {
+            let description = tool["description"].as_str().unwrap_or_default();
+            reading::hands_in(&description.to_lowercase())
+        };
+        let Some(tool) = self.schemas().find(takes_answers) else {
+            return format!("I hand in {number}.");
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let argument = text(&tool["parameters"]["required"][0]);
+        let arguments = Map::from_iter([(argument, Value::from(number))]);
+        self.as_json(&text(&tool["name"]), arguments)
     }
 }
 

@@ -15,7 +15,18 @@ pub(super) enum Form {
     Json,
     /// The number, and nothing around it.
     Bare,
+    /// A hint in the place of the number.
+    Hint,
+    /// The number and a rounded one, each in a box.
+    Twice,
+    /// A call of the tool that takes answers.
+    HandedIn,
+    /// Yes or no.
+    YesNo,
 }
+
+/// What an answer is called.
+const OUTCOMES: [&str; 4] = ["answer", "solution", "result", "figure"];
 
 /// A language for programs.
 pub(super) enum Language {
@@ -52,6 +63,9 @@ pub(super) fn advice(sentence: &str) -> Option<bool> {
         "without any tool",
     ]) || has(&["in your head", "in the head"]) && !has(&["never in the head"])
     {
+        return Some(false);
+    }
+    if has(&["tool", "python"]) && has(&[" is down", "been down", "out of order"]) {
         return Some(false);
     }
     if has(&["may use", "can use"]) {
@@ -125,7 +139,15 @@ fn is_brief(lower: &str) -> bool {
 /// The form that a sentence asks for.
 pub(super) fn form(sentence: &str) -> Option<Form> {
     let lower = sentence.to_lowercase();
-    if lower.contains("letter") && lower.contains("option") {
+    if withholds(&lower) {
+        Some(Form::Hint)
+    } else if hands_in(&lower) {
+        Some(Form::HandedIn)
+    } else if lower.contains("yes or no") {
+        Some(Form::YesNo)
+    } else if sentence.contains("boxed") && has_any(&lower, &["each in", "both in"]) {
+        Some(Form::Twice)
+    } else if lower.contains("letter") && lower.contains("option") {
         Some(Form::Letter)
     } else if lower.contains("json") && lower.contains("answer") {
         Some(Form::Json)
@@ -140,10 +162,26 @@ pub(super) fn form(sentence: &str) -> Option<Form> {
     }
 }
 
+/// Whether a text in lower case tells to keep the answer from whoever asks.
+fn withholds(lower: &str) -> bool {
+    let gives = ["reveal", "disclose", "give away", "give it away"];
+    has_any(lower, &["never", "not ", "n't "])
+        && has_any(lower, &gives)
+        && has_any(lower, &OUTCOMES)
+}
+
+/// Whether a text in lower case says that answers are handed in.
+pub(super) fn hands_in(lower: &str) -> bool {
+    has_any(lower, &["hands in", "handed in", "hand in the"]) && has_any(lower, &OUTCOMES)
+}
+
 /// The number after what a sentence says is to be done to it.
 pub(super) fn altered(number: u128, sentence: &str) -> u128 {
     if let Some(digits) = significant_digits(sentence) {
         return rounded(number, digits);
+    }
+    if let Some(total) = running_total(sentence) {
+        return total + number;
     }
     let subjects = ["answer", "result", "amount", "number", "figure", "total"];
     if !has_any(sentence, &subjects) {
@@ -171,7 +209,15 @@ fn significant_digits(sentence: &str) -> Option<u32> {
     told.map(|(digits, _)| *digits)
 }
 
-fn rounded(number: u128, digits: u32) -> u128 {
+/// What a sentence says that every result is added to.
+fn running_total(sentence: &str) -> Option<u128> {
+    let adds = has_any(sentence, &["Add ", "add "]);
+    let (_, rest) = sentence.split_once("running total").filter(|_| adds)?;
+    let mut words = rest.split(|c: char| !c.is_ascii_digit());
+    words.find_map(|word| word.parse().ok())
+}
+
+pub(super) fn rounded(number: u128, digits: u32) -> u128 {
     let length = number.checked_ilog10().unwrap_or(0) + 1;
     let unit = 10u128.pow(length.saturating_sub(digits));
     (number + unit / 2) / unit * unit
@@ -208,7 +254,9 @@ pub(super) fn asks_for_answer(message: &str) -> bool {
 /// Whether a sentence tells to ask something before anything else.
 pub(super) fn asks_back(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphanumeric());
     lower.contains("ask ") && has_any(&lower, &["clarifying", "clarification"])
+        || lower.contains("before anything else") && words.any(|word| word == "ask")
 }
 
 /// Whether a text tells to be content with a guess.
@@ -220,6 +268,46 @@ pub(super) fn asks_for_guess(text: &str) -> bool {
 pub(super) fn gives_steps_lines(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     lower.contains("step") && lower.contains("line") && has_any(&lower, &["own", "each", "every"])
+}
+
+/// Whether a sentence tells to keep steps apart, or to put all of them on one line.
+pub(super) fn keeps_steps_apart(sentence: &str) -> Option<bool> {
+    let apart = ["its own line", "very number of the question"];
+    if gives_steps_lines(sentence) || has_any(sentence, &apart) {
+        return Some(true);
+    }
+    let lower = sentence.to_lowercase();
+    let has = |parts: &[&str]| has_any(&lower, parts);
+    let is_one = has(&["one line", "single line"]) && has(&["no more", "only", "just", "at most"]);
+    (is_one && has(&["script", "program", "code"])).then_some(false)
+}
+
+/// Whether a sentence grants one call and no more.
+pub(super) fn grants_one_call(sentence: &str) -> bool {
+    has_any(&sentence.to_lowercase(), &["once per", "one call per"])
+}
+
+/// The function that a sentence wants a program to be.
+pub(super) fn wanted_function(sentence: &str) -> Option<&str> {
+    let lower = sentence.to_lowercase();
+    let wants = lower.contains("function") && has_any(&lower, &["write", "define", "wrap"]);
+    let (before, _) = sentence.split_once("()").filter(|_| wants)?;
+    let mut names = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_');
+    names.next().filter(|name| !name.is_empty())
+}
+
+/// Whether a sentence wants line breaks written in another way.
+pub(super) fn escapes_lines(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    lower.contains("escape") && has_any(&lower, &["line break", "newline"])
+}
+
+/// The function, other than `print`, by which a sentence says that values are shown.
+pub(super) fn showing_function(sentence: &str) -> Option<&'static str> {
+    let names = ["display", "show", "echo"];
+    names
+        .into_iter()
+        .find(|name| sentence.contains(&format!("{name}(")))
 }
 
 /// Whether a sentence tells to print, or that there is no need to.
@@ -302,6 +390,11 @@ pub(super) fn marks(sentence: &str) -> Option<(&str, &str)> {
 /// Whether a sentence tells to part thousands by points.
 pub(super) fn parts_thousands(sentence: &str) -> bool {
     sentence.contains("thousands") && has_any(sentence, &["point", "dot"])
+}
+
+/// Whether a sentence says that numbers are read to the base of sixteen.
+pub(super) fn writes_hexadecimal(sentence: &str) -> bool {
+    sentence.contains("hexadecimal")
 }
 
 /// A number with points between thousands.
