@@ -14,7 +14,7 @@ use rollout::{StepKind, Trajectory};
 use crate::catalogue::program_tool;
 use crate::record::{Evidence, Record, RootCause, Severity};
 use crate::repairs::{path, skills, value};
-use crate::rules::{is_failure, numbers, problem_of};
+use crate::rules::{is_among, is_failure, numbers, problem_of};
 
 /// The rule of a mined skill's records.
 pub const SKILL_RULE: &str = "mined_skill";
@@ -33,6 +33,8 @@ const WIDEST_TOPIC: f64 = 0.75;
 const MOST_TOPICS: usize = 3;
 /// Longest program that is shown.
 const MOST_LINES: usize = 6;
+/// Most characters of a task's name in an example's title.
+const TITLE_CHARS: usize = 40;
 /// Shortest word that can be a topic.
 const TOPIC_CHARS: usize = 5;
 
@@ -211,7 +213,8 @@ fn example(harness: &Harness, course: &Course<'_>) -> Option<Vec<PatchOp>> {
         return None;
     };
     let answer = of_kind(StepKind::Assistant).next_back()?;
-    let title = format!("solved-{}", slug(course.trajectory.task.as_str()));
+    let task = slug(course.trajectory.task.as_str(), "-", TITLE_CHARS);
+    let title = format!("solved-{task}");
     let shown = &harness.prompts.examples;
     let is_known = shown
         .iter()
@@ -230,49 +233,23 @@ fn example(harness: &Harness, course: &Course<'_>) -> Option<Vec<PatchOp>> {
     (!is_known).then(|| vec![PatchOp::add(path("prompts.examples"), value(example))])
 }
 
-/// Lower-case letters, digits and hyphens.
-fn slug(text: &str) -> String {
-    let words: Vec<String> = text
-        .to_lowercase()
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect();
-    words.join("-").chars().take(40).collect()
+/// Lower-case letters and digits, with `mark` between words.
+pub(crate) fn slug(text: &str, mark: &str, most_chars: usize) -> String {
+    let text = text.to_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(mark).chars().take(most_chars).collect()
 }
 
 /// Words of a problem that can be a topic.
 pub(crate) fn words(problem: &str) -> BTreeSet<String> {
-    const GENERAL: [&str; 24] = [
-        "about",
-        "after",
-        "altogether",
-        "another",
-        "answer",
-        "before",
-        "every",
-        "first",
-        "found",
-        "given",
-        "have",
-        "into",
-        "many",
-        "more",
-        "much",
-        "number",
-        "other",
-        "there",
-        "these",
-        "they",
-        "total",
-        "what",
-        "which",
-        "would",
-    ];
+    const GENERAL: &str = "about after altogether another answer before every first found given have \
+                           into many more much number other there these they total what which \
+                           would";
     problem
         .split(|c: char| !c.is_alphabetic())
         .map(str::to_lowercase)
-        .filter(|word| word.chars().count() >= TOPIC_CHARS && !GENERAL.contains(&word.as_str()))
+        .filter(|word| word.chars().count() >= TOPIC_CHARS && !is_among(word, GENERAL))
         .collect()
 }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::reading::{Mended, ReplyFault};
+use crate::mining::slug;
 use crate::record::{HarnessDim, RootCause, Severity};
 
 /// Longest name of a finding.
@@ -215,14 +216,7 @@ impl Operation {
 impl Finding {
     /// The name in letters, digits and `_`; of one that has none, the root cause.
     pub fn slug(&self) -> String {
-        let words: Vec<String> = self
-            .name
-            .to_lowercase()
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect();
-        let slug: String = words.join("_").chars().take(NAME_CHARS).collect();
+        let slug = slug(&self.name, "_", NAME_CHARS);
         if slug.is_empty() {
             self.root_cause.name().to_owned()
         } else {

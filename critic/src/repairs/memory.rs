@@ -3,7 +3,7 @@
 use harness::{Eviction, Harness, MemoryKind, PatchOp};
 use serde_json::json;
 
-use super::{Repair, path, value};
+use super::{Repair, if_any, path, replace, value};
 use crate::catalogue::{catalogue, with_tool_name};
 
 /// Capacity of a memory that a repair switches on.
@@ -32,7 +32,7 @@ pub(crate) const CAPACITY_UP: Repair = Repair {
     ops: |harness| {
         let old = harness.memory.capacity;
         let new = (old.saturating_mul(2)).clamp(CAPACITY, MOST_CAPACITY);
-        (new > old).then(|| vec![PatchOp::replace(path("memory.capacity"), value(new))])
+        (new > old).then(|| replace("memory.capacity", new))
     },
 };
 
@@ -43,13 +43,12 @@ pub(crate) const SHOW_ALL: Repair = Repair {
         let memory = &harness.memory;
         let mut ops = Vec::new();
         if memory.kind == MemoryKind::None {
-            let notes = value(MemoryKind::Notes);
-            ops.push(PatchOp::replace(path("memory.kind"), notes));
+            ops.extend(replace("memory.kind", MemoryKind::Notes));
         }
         if memory.shown > 0 {
             ops.push(PatchOp::remove(path("memory.shown")));
         }
-        (!ops.is_empty()).then_some(ops)
+        if_any(ops)
     },
 };
 
@@ -59,8 +58,7 @@ pub(crate) const DROP_OLDEST: Repair = Repair {
     ops: |harness| {
         let count = harness.memory.entries.len().div_ceil(2);
         // Each removal moves the next entry to the front.
-        let ops = vec![PatchOp::remove(path("memory.entries[0]")); count];
-        (count > 0).then_some(ops)
+        if_any(vec![PatchOp::remove(path("memory.entries[0]")); count])
     },
 };
 
@@ -79,7 +77,7 @@ pub(crate) const CLEAR: Repair = Repair {
     summary: "empty the memory",
     ops: |harness| {
         let is_empty = harness.memory.entries.is_empty();
-        (!is_empty).then(|| vec![PatchOp::replace(path("memory.entries"), json!([]))])
+        (!is_empty).then(|| replace("memory.entries", json!([])))
     },
 };
 
@@ -100,10 +98,7 @@ fn add_notes(harness: &Harness, notes: &[&str]) -> Option<Vec<PatchOp>> {
     }
     let mut ops = Vec::new();
     if memory.kind == MemoryKind::None {
-        ops.push(PatchOp::replace(
-            path("memory.kind"),
-            value(MemoryKind::Notes),
-        ));
+        ops.extend(replace("memory.kind", MemoryKind::Notes));
     }
     let mut count = u32::try_from(memory.entries.len() + notes.len()).ok()?;
     if memory.eviction == Eviction::Oldest {
@@ -112,7 +107,7 @@ fn add_notes(harness: &Harness, notes: &[&str]) -> Option<Vec<PatchOp>> {
     }
     if count > memory.capacity {
         let capacity = count.max(CAPACITY);
-        ops.push(PatchOp::replace(path("memory.capacity"), value(capacity)));
+        ops.extend(replace("memory.capacity", capacity));
     }
     ops.extend(
         notes

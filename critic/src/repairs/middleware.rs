@@ -1,9 +1,9 @@
-//! Repairs of dimension Mid.
+//! Repairs of dimension Mid, but for its hooks.
 
-use harness::{CallFormat, Harness, Hook, HookPoint, PatchOp, RetryExit};
+use harness::{CallFormat, Harness, Hook, PatchOp};
 
-use super::{Repair, path, set, value};
-use crate::catalogue::{catalogue, with_tool_name};
+use super::hooks::add_hook;
+use super::{Repair, if_any, path, replace, set, value};
 
 const MOST_TURNS: u32 = 8;
 const MOST_TOKENS_PER_TURN: u32 = 2048;
@@ -13,12 +13,11 @@ const ENOUGH_TOKENS_PER_TURN: u32 = 128;
 const MOST_CONTEXT: u32 = 32_768;
 /// Room for a system prompt, a few examples and some turns.
 const ENOUGH_CONTEXT: u32 = 2048;
+const TEMPERATURE_FIELD: &str = "middleware.sampling.temperature";
+const CALL_FORMAT_FIELD: &str = "middleware.protocol.call_format";
 /// Whether calls are decoded under a grammar.
 const CONSTRAINED_FIELD: &str = "middleware.protocol.constrained";
-/// Characters of a tool's output that a repair leaves.
-const OUTPUT_CHARS: usize = 1000;
-/// Samples of a vote: few enough for the budget of a problem, and an odd number.
-const VOTES: u32 = 5;
+const TOKENS_FIELD: &str = "middleware.protocol.max_tokens_per_turn";
 
 pub(crate) const FENCED: Repair = Repair {
     name: "fenced",
@@ -31,7 +30,7 @@ pub(crate) const XML: Repair = Repair {
     summary: "call tools with tags",
     ops: |harness| {
         let old = harness.middleware.protocol.call_format;
-        set("middleware.protocol.call_format", &old, CallFormat::Xml)
+        set(CALL_FORMAT_FIELD, &old, CallFormat::Xml)
     },
 };
 
@@ -52,12 +51,7 @@ pub(crate) const COOLER: Repair = Repair {
     summary: "lower the sampling temperature",
     ops: |harness| {
         let old = harness.middleware.sampling.temperature;
-        (old > 0.3).then(|| {
-            vec![PatchOp::replace(
-                path("middleware.sampling.temperature"),
-                value(0.2),
-            )]
-        })
+        (old > 0.3).then(|| replace(TEMPERATURE_FIELD, 0.2))
     },
 };
 
@@ -66,12 +60,7 @@ pub(crate) const WARMER: Repair = Repair {
     summary: "sample a little, so that a repeated mistake isn't certain",
     ops: |harness| {
         let old = harness.middleware.sampling.temperature;
-        (old < 0.1).then(|| {
-            vec![PatchOp::replace(
-                path("middleware.sampling.temperature"),
-                value(0.3),
-            )]
-        })
+        (old < 0.1).then(|| replace(TEMPERATURE_FIELD, 0.3))
     },
 };
 
@@ -81,7 +70,7 @@ pub(crate) const TOKENS_DOWN: Repair = Repair {
     ops: |harness| {
         let old = harness.middleware.protocol.max_tokens_per_turn;
         let new = (old / 4).max(LEAST_TOKENS_PER_TURN);
-        (new < old).then(|| vec![set_tokens(new)])
+        (new < old).then(|| replace(TOKENS_FIELD, new))
     },
 };
 
@@ -95,7 +84,7 @@ pub(crate) const TOKENS_UP: Repair = Repair {
             .saturating_mul(2)
             .clamp(ENOUGH_TOKENS_PER_TURN, MOST_TOKENS_PER_TURN)
             .min(room);
-        (new > old).then(|| vec![set_tokens(new)])
+        (new > old).then(|| replace(TOKENS_FIELD, new))
     },
 };
 
@@ -105,12 +94,7 @@ pub(crate) const TURNS_UP: Repair = Repair {
     ops: |harness| {
         let old = harness.middleware.protocol.max_turns;
         let new = old.saturating_mul(2).clamp(3, MOST_TURNS);
-        (new > old).then(|| {
-            vec![PatchOp::replace(
-                path("middleware.protocol.max_turns"),
-                value(new),
-            )]
-        })
+        (new > old).then(|| replace("middleware.protocol.max_turns", new))
     },
 };
 
@@ -120,12 +104,7 @@ pub(crate) const CONTEXT_UP: Repair = Repair {
     ops: |harness| {
         let old = harness.middleware.context.max_tokens;
         let new = old.saturating_mul(2).clamp(ENOUGH_CONTEXT, MOST_CONTEXT);
-        (new > old).then(|| {
-            vec![PatchOp::replace(
-                path("middleware.context.max_tokens"),
-                value(new),
-            )]
-        })
+        (new > old).then(|| replace("middleware.context.max_tokens", new))
     },
 };
 
@@ -154,280 +133,13 @@ pub(crate) const CONSTRAINED: Repair = Repair {
     },
 };
 
-pub(crate) const EXTRACT_FENCED_CODE: Repair = Repair {
-    name: "extract_fenced_code",
-    summary: "take a fenced code block as a call",
-    ops: |harness| add_hook(harness, Hook::ExtractFencedCode {}),
-};
-
-pub(crate) const NUDGE: Repair = Repair {
-    name: "nudge",
-    summary: "ask again when a reply has neither call nor answer",
-    ops: |harness| {
-        let message = with_tool_name(&catalogue().texts.hooks.nudge, harness)?;
-        add_hook(harness, Hook::Nudge { message, max: 1 })
-    },
-};
-
-pub(crate) const FORCE_FINAL_ANSWER: Repair = Repair {
-    name: "force_final_answer",
-    summary: "ask for the answer before the last turn",
-    ops: |harness| {
-        let message = catalogue().texts.hooks.force_final_answer.clone();
-        add_hook(harness, Hook::ForceFinalAnswer { message })
-    },
-};
-
-pub(crate) const AUTO_PRINT: Repair = Repair {
-    name: "auto_print_last_expression",
-    summary: "print the value of a program's last expression",
-    ops: |harness| add_hook(harness, Hook::AutoPrintLastExpression {}),
-};
-
-pub(crate) const DETECT_REPEAT: Repair = Repair {
-    name: "detect_repeat",
-    summary: "answer a repeated call with a reminder",
-    ops: |harness| {
-        let message = catalogue().texts.hooks.repeat.clone();
-        add_hook(harness, Hook::DetectRepeat { message })
-    },
-};
-
-pub(crate) const EMPTY_OUTPUT_HINT: Repair = Repair {
-    name: "empty_output_hint",
-    summary: "say so when a program printed nothing",
-    ops: |harness| {
-        let message = catalogue().texts.hooks.empty_output.clone();
-        add_hook(harness, Hook::EmptyOutputHint { message })
-    },
-};
-
-pub(crate) const ERROR_HINT: Repair = Repair {
-    name: "error_hint",
-    summary: "say what to do after an error",
-    ops: |harness| {
-        let message = catalogue().texts.hooks.error.clone();
-        add_hook(harness, Hook::ErrorHint { message })
-    },
-};
-
-pub(crate) const APPEND_ANSWER_REMINDER: Repair = Repair {
-    name: "append_answer_reminder",
-    summary: "ask for the answer after every tool result",
-    ops: |harness| {
-        let message = catalogue().texts.hooks.append.clone();
-        add_hook(harness, Hook::AppendMessage { message })
-    },
-};
-
-pub(crate) const ANSWER_FROM_LAST_RESULT: Repair = Repair {
-    name: "answer_from_last_result",
-    summary: "take the last tool output as the answer when there is no other",
-    ops: |harness| add_hook(harness, Hook::AnswerFromLastResult {}),
-};
-
-pub(crate) const TRUNCATE_LESS: Repair = Repair {
-    name: "truncate_less",
-    summary: "cut tool output later",
-    ops: |harness| {
-        let marker = &catalogue().texts.hooks.truncation_marker;
-        replace_hooks(harness, HookPoint::PostToolCall, |hook| match hook {
-            Hook::TruncateOutput { max_chars, .. } if *max_chars < 2 * OUTPUT_CHARS => {
-                Some(Hook::TruncateOutput {
-                    max_chars: 2 * OUTPUT_CHARS,
-                    marker: marker.clone(),
-                })
-            }
-            _ => None,
-        })
-    },
-};
-
-pub(crate) const TRUNCATE_OUTPUT: Repair = Repair {
-    name: "truncate_output",
-    summary: "keep beginning and end of a long tool output",
-    ops: |harness| {
-        let marker = catalogue().texts.hooks.truncation_marker.clone();
-        let max_chars = OUTPUT_CHARS;
-        add_hook(harness, Hook::TruncateOutput { max_chars, marker })
-    },
-};
-
-pub(crate) const COMPACT: Repair = Repair {
-    name: "compact",
-    summary: "take older tool results out of a long conversation",
-    ops: |harness| add_hook(harness, compact(harness)),
-};
-
-pub(crate) const COMPACT_LESS: Repair = Repair {
-    name: "compact_less",
-    summary: "take tool results out later, and never the latest one",
-    ops: |harness| {
-        let gentle = compact(harness);
-        replace_hooks(harness, HookPoint::PreModelCall, |hook| {
-            let is_other = matches!(hook, Hook::Compact { .. }) && *hook != gentle;
-            is_other.then(|| gentle.clone())
-        })
-    },
-};
-
-pub(crate) const DROP_COMPACT: Repair = Repair {
-    name: "drop_compact",
-    summary: "leave all tool results in the conversation",
-    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Compact { .. })),
-};
-
-pub(crate) const DROP_APPEND: Repair = Repair {
-    name: "drop_append",
-    summary: "append nothing to tool results",
-    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::AppendMessage { .. })),
-};
-
-pub(crate) const DROP_PLAN: Repair = Repair {
-    name: "drop_plan",
-    summary: "ask for no plan",
-    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Plan { .. })),
-};
-
-pub(crate) const DROP_MESSAGES: Repair = Repair {
-    name: "drop_messages",
-    summary: "send the model no messages",
-    ops: |harness| {
-        remove_hooks(harness, |hook| {
-            matches!(
-                hook,
-                Hook::Nudge { .. }
-                    | Hook::ForceFinalAnswer { .. }
-                    | Hook::DetectRepeat { .. }
-                    | Hook::EmptyOutputHint { .. }
-                    | Hook::AppendMessage { .. }
-                    | Hook::ErrorHint { .. }
-                    | Hook::Verify { .. }
-                    | Hook::Plan { .. }
-            )
-        })
-    },
-};
-
-pub(crate) const SHIPPED_MESSAGES: Repair = Repair {
-    name: "shipped_messages",
-    summary: "put the shipped texts into the hooks that speak before a result",
-    ops: |harness| {
-        let texts = &catalogue().texts.hooks;
-        let nudge = with_tool_name(&texts.nudge, harness)?;
-        let next = with_tool_name(&texts.plan_next, harness)?;
-        let ops: Vec<PatchOp> = HookPoint::ALL
-            .into_iter()
-            .filter_map(|point| {
-                replace_hooks(harness, point, |hook| {
-                    let new = match hook {
-                        Hook::Nudge { max, .. } => Hook::Nudge {
-                            message: nudge.clone(),
-                            max: *max,
-                        },
-                        Hook::Plan { message, .. } => Hook::Plan {
-                            message: message.clone(),
-                            next: next.clone(),
-                        },
-                        Hook::ErrorHint { .. } => Hook::ErrorHint {
-                            message: texts.error.clone(),
-                        },
-                        Hook::EmptyOutputHint { .. } => Hook::EmptyOutputHint {
-                            message: texts.empty_output.clone(),
-                        },
-                        Hook::DetectRepeat { .. } => Hook::DetectRepeat {
-                            message: texts.repeat.clone(),
-                        },
-                        _ => return None,
-                    };
-                    (new != *hook).then_some(new)
-                })
-            })
-            .flatten()
-            .collect();
-        (!ops.is_empty()).then_some(ops)
-    },
-};
-
-pub(crate) const RETRY: Repair = Repair {
-    name: "retry",
-    summary: "begin again where a rollout ends without an answer",
-    ops: |harness| {
-        // Greedy decoding would write the same again.
-        let exits = vec![
-            RetryExit::NoAnswer,
-            RetryExit::ReplyCut,
-            RetryExit::TurnLimit,
-        ];
-        is_sampled(harness)
-            .then(|| add_hook(harness, Hook::Retry { exits, max: 1 }))
-            .flatten()
-    },
-};
-
-pub(crate) const VOTE: Repair = Repair {
-    name: "vote",
-    summary: "roll out five times and take the answer that most give",
-    ops: |harness| {
-        is_sampled(harness)
-            .then(|| add_hook(harness, Hook::Vote { samples: VOTES }))
-            .flatten()
-    },
-};
-
-pub(crate) const VERIFY: Repair = Repair {
-    name: "verify",
-    summary: "have the answer checked, and ask again if the check doubts it",
-    ops: |harness| {
-        let texts = &catalogue().texts.hooks;
-        let hook = Hook::Verify {
-            prompt: texts.verify_prompt.clone(),
-            sceptics: 1,
-            message: texts.verify_message.clone(),
-            max: 1,
-        };
-        add_hook(harness, hook)
-    },
-};
-
-pub(crate) const DROP_VERIFY: Repair = Repair {
-    name: "drop_verify",
-    summary: "have no answer checked",
-    ops: |harness| remove_hooks(harness, |hook| matches!(hook, Hook::Verify { .. })),
-};
-
-pub(crate) const SOBER_VERIFY: Repair = Repair {
-    name: "sober_verify",
-    summary: "give the check a prompt that lets a right answer pass",
-    ops: |harness| {
-        let texts = &catalogue().texts.hooks;
-        replace_hooks(harness, HookPoint::OnFinish, |hook| match hook {
-            Hook::Verify {
-                prompt,
-                sceptics,
-                message,
-                max,
-            } => {
-                let is_other = *prompt != texts.verify_prompt || *message != texts.verify_message;
-                is_other.then(|| Hook::Verify {
-                    prompt: texts.verify_prompt.clone(),
-                    sceptics: *sceptics,
-                    message: texts.verify_message.clone(),
-                    max: *max,
-                })
-            }
-            _ => None,
-        })
-    },
-};
-
 pub(crate) const DROP_STOP: Repair = Repair {
     name: "drop_stop",
     summary: "end replies at no text",
     ops: |harness| {
         let count = harness.middleware.protocol.stop.len();
-        let ops = vec![PatchOp::remove(path("middleware.protocol.stop[0]")); count];
-        (count > 0).then_some(ops)
+        let first = path("middleware.protocol.stop[0]");
+        if_any(vec![PatchOp::remove(first); count])
     },
 };
 
@@ -436,19 +148,16 @@ pub(crate) const STOP_AT_INVENTED_RESULT: Repair = Repair {
     summary: "end a reply before it invents a tool result",
     ops: |harness| {
         let stop = &harness.middleware.protocol.stop;
-        let ops: Vec<PatchOp> = ["\nOutput:", "\nTool output"]
-            .into_iter()
-            .filter(|text| stop.iter().all(|known| known != text))
-            .map(|text| PatchOp::add(path("middleware.protocol.stop"), value(text)))
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        let new = ["\nOutput:", "\nTool output"].into_iter();
+        let new = new.filter(|text| stop.iter().all(|known| known != text));
+        if_any(new.map(|text| PatchOp::add(path("middleware.protocol.stop"), value(text))))
     },
 };
 
 fn fenced(harness: &Harness) -> Option<Vec<PatchOp>> {
     let protocol = &harness.middleware.protocol;
     let old = protocol.call_format;
-    let mut ops = set("middleware.protocol.call_format", &old, CallFormat::Fenced)?;
+    let mut ops = set(CALL_FORMAT_FIELD, &old, CallFormat::Fenced)?;
     if protocol.constrained {
         // There is no grammar for a fence.
         ops.push(PatchOp::remove(path(CONSTRAINED_FIELD)));
@@ -467,7 +176,7 @@ fn repair_json(harness: &Harness) -> Option<Vec<PatchOp>> {
 
 fn greedy(harness: &Harness) -> Option<Vec<PatchOp>> {
     let old = harness.middleware.sampling.temperature;
-    set("middleware.sampling.temperature", &old, 0.0)
+    set(TEMPERATURE_FIELD, &old, 0.0)
 }
 
 /// Both lists of operations; `None` unless both have something to do, since half of the pair is
@@ -476,67 +185,4 @@ fn both(first: Option<Vec<PatchOp>>, second: Option<Vec<PatchOp>>) -> Option<Vec
     let mut ops = first?;
     ops.extend(second?);
     Some(ops)
-}
-
-fn set_tokens(tokens: u32) -> PatchOp {
-    PatchOp::replace(
-        path("middleware.protocol.max_tokens_per_turn"),
-        value(tokens),
-    )
-}
-
-/// Adds `hook` at its point unless one of its kind stands there.
-fn add_hook(harness: &Harness, hook: Hook) -> Option<Vec<PatchOp>> {
-    let point = hook.point();
-    let stands = harness
-        .middleware
-        .hooks
-        .at(point)
-        .iter()
-        .any(|known| known.kind() == hook.kind());
-    let field = path("middleware.hooks").join(point.name());
-    (!stands).then(|| vec![PatchOp::add(field, value(hook))])
-}
-
-/// Compaction that starts at half of the context and leaves the latest result.
-fn compact(harness: &Harness) -> Hook {
-    Hook::Compact {
-        above_tokens: (harness.middleware.context.max_tokens / 2).max(1),
-        keep_results: 1,
-        marker: catalogue().texts.hooks.compaction_marker.clone(),
-    }
-}
-
-fn is_sampled(harness: &Harness) -> bool {
-    harness.middleware.sampling.temperature > 0.0
-}
-
-/// Replaces the hooks at `point` for which `new` has another one.
-fn replace_hooks(
-    harness: &Harness,
-    point: HookPoint,
-    new: impl Fn(&Hook) -> Option<Hook>,
-) -> Option<Vec<PatchOp>> {
-    let hooks = harness.middleware.hooks.at(point).iter().enumerate();
-    let ops: Vec<PatchOp> = hooks
-        .filter_map(|(index, hook)| {
-            let field = path("middleware.hooks").join(point.name()).join(index);
-            Some(PatchOp::replace(field, value(new(hook)?)))
-        })
-        .collect();
-    (!ops.is_empty()).then_some(ops)
-}
-
-/// Removes the hooks that `is_meant`, wherever they stand.
-fn remove_hooks(harness: &Harness, is_meant: impl Fn(&Hook) -> bool) -> Option<Vec<PatchOp>> {
-    let mut ops = Vec::new();
-    for point in HookPoint::ALL {
-        let hooks = harness.middleware.hooks.at(point).iter().enumerate();
-        // From the end, so that no removal moves what is still to go.
-        for (index, _) in hooks.rev().filter(|(_, hook)| is_meant(hook)) {
-            let field = path("middleware.hooks").join(point.name()).join(index);
-            ops.push(PatchOp::remove(field));
-        }
-    }
-    (!ops.is_empty()).then_some(ops)
 }

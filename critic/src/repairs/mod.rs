@@ -3,6 +3,7 @@
 //! A repair answers `None` where it has nothing to do: what it sets is in force already, or the
 //! harness lacks what it changes. Whether it helps is not decided here; the gate measures that.
 
+pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod middleware;
 pub(crate) mod prompts;
@@ -58,5 +59,15 @@ pub(crate) fn value(of: impl Serialize) -> Value {
 
 /// Replaces `field` unless it holds `new` already.
 fn set<T: Serialize + PartialEq>(field: &str, old: &T, new: T) -> Option<Vec<PatchOp>> {
-    (*old != new).then(|| vec![PatchOp::replace(path(field), value(new))])
+    (*old != new).then(|| replace(field, new))
+}
+
+fn replace(field: &str, new: impl Serialize) -> Vec<PatchOp> {
+    vec![PatchOp::replace(path(field), value(new))]
+}
+
+/// The operations, if there are any.
+fn if_any(ops: impl IntoIterator<Item = PatchOp>) -> Option<Vec<PatchOp>> {
+    let ops: Vec<PatchOp> = ops.into_iter().collect();
+    (!ops.is_empty()).then_some(ops)
 }

@@ -2,8 +2,8 @@
 
 use harness::{Harness, PROBLEM_SLOT, PatchOp};
 
-use super::{Repair, path, set, value};
-use crate::catalogue::{catalogue, program_tool, with_tool_name};
+use super::{Repair, if_any, path, set, value};
+use crate::catalogue::{WorkedProblem, catalogue, program_tool, with_tool_name};
 
 /// More examples than this cost context and teach a small model little: SmolLM2-135M solved fewer
 /// problems with eight than with five.
@@ -46,7 +46,7 @@ pub(crate) const FEWER_EXAMPLES: Repair = Repair {
         const LEFT: usize = 2;
         let surplus = harness.prompts.examples.len().checked_sub(LEFT)?;
         let last = path("prompts.examples").join(LEFT);
-        (surplus > 0).then(|| vec![PatchOp::remove(last); surplus])
+        if_any(vec![PatchOp::remove(last); surplus])
     },
 };
 
@@ -99,11 +99,8 @@ pub(crate) const TASK_PLAIN: Repair = Repair {
     name: "task_plain",
     summary: "show the problem alone, without text around it",
     ops: |harness| {
-        set(
-            "prompts.task",
-            &harness.prompts.task,
-            PROBLEM_SLOT.to_owned(),
-        )
+        let text = PROBLEM_SLOT.to_owned();
+        set("prompts.task", &harness.prompts.task, text)
     },
 };
 
@@ -112,13 +109,10 @@ pub(crate) const BARE_EXAMPLES: Repair = Repair {
     summary: "leave nothing but the number in the boxes of the examples",
     ops: |harness| {
         let examples = harness.prompts.examples.iter().enumerate();
-        let ops: Vec<PatchOp> = examples
-            .filter_map(|(index, example)| {
-                let field = path("prompts.examples").join(index).join("answer");
-                Some(PatchOp::replace(field, value(bare_box(&example.answer)?)))
-            })
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        if_any(examples.filter_map(|(index, example)| {
+            let field = path("prompts.examples").join(index).join("answer");
+            Some(PatchOp::replace(field, value(bare_box(&example.answer)?)))
+        }))
     },
 };
 
@@ -144,19 +138,14 @@ fn add_examples(harness: &Harness, count: usize) -> Option<Vec<PatchOp>> {
     let (name, tool) = program_tool(harness)?;
     let shown = &harness.prompts.examples;
     let missing = count.min(MOST_EXAMPLES).checked_sub(shown.len())?;
-    let ops: Vec<PatchOp> = catalogue()
-        .examples
-        .iter()
-        .filter(|worked| {
-            shown
-                .iter()
-                .all(|example| example.title != worked.title && example.problem != worked.problem)
-        })
-        .filter_map(|worked| worked.for_tool(name, tool))
-        .take(missing)
-        .map(|example| PatchOp::add(path("prompts.examples"), value(example)))
-        .collect();
-    (!ops.is_empty()).then_some(ops)
+    let is_new = |worked: &&WorkedProblem| {
+        let mut shown = shown.iter();
+        shown.all(|example| example.title != worked.title && example.problem != worked.problem)
+    };
+    let new = catalogue().examples.iter().filter(is_new);
+    let new = new.filter_map(|worked| worked.for_tool(name, tool));
+    let add = |example| PatchOp::add(path("prompts.examples"), value(example));
+    if_any(new.take(missing).map(add))
 }
 
 #[cfg(test)]

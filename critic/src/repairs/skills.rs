@@ -1,9 +1,9 @@
 //! Repairs of dimension S.
 
-use harness::{Harness, PatchOp, Skill};
+use harness::{FieldPath, Harness, PatchOp, Skill};
 use serde_json::json;
 
-use super::{Repair, path, value};
+use super::{Repair, if_any, path, value};
 use crate::catalogue::catalogue;
 
 pub(crate) const WORDS_TO_EQUATION: Repair = Repair {
@@ -34,13 +34,8 @@ pub(crate) const SHOW_ALWAYS: Repair = Repair {
     name: "show_always",
     summary: "show every skill for every problem",
     ops: |harness| {
-        let ops: Vec<PatchOp> = harness
-            .skills
-            .iter()
-            .filter(|(_, skill)| !skill.triggers.is_empty())
-            .map(|(name, _)| without_triggers(name))
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        let triggered = triggered(harness);
+        if_any(triggered.map(without_triggers))
     },
 };
 
@@ -49,11 +44,8 @@ pub(crate) const SHIPPED_BODIES: Repair = Repair {
     summary: "put the shipped text into every skill that has a shipped one",
     ops: |harness| {
         let skills = harness.skills.values();
-        let ops: Vec<PatchOp> = skills
-            .filter_map(|skill| shipped_body(harness, skill))
-            .flatten()
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        let ops = skills.filter_map(|skill| shipped_body(harness, skill));
+        if_any(ops.flatten())
     },
 };
 
@@ -61,12 +53,8 @@ pub(crate) const REMOVE_TRIGGERED: Repair = Repair {
     name: "remove_triggered",
     summary: "remove the skills that only some problems switch on",
     ops: |harness| {
-        let skills = harness.skills.values();
-        let ops: Vec<PatchOp> = skills
-            .filter(|skill| !skill.triggers.is_empty())
-            .map(|skill| PatchOp::remove(path("skills").join(skill.name.as_str())))
-            .collect();
-        (!ops.is_empty()).then_some(ops)
+        let triggered = triggered(harness);
+        if_any(triggered.map(|skill| PatchOp::remove(field(skill))))
     },
 };
 
@@ -76,26 +64,25 @@ pub(crate) const DROP_LONGEST: Repair = Repair {
     ops: |harness| {
         let skills = harness.skills.values();
         let longest = skills.max_by_key(|skill| skill.body.len())?;
-        let field = path("skills").join(longest.name.as_str());
-        Some(vec![PatchOp::remove(field)])
+        Some(vec![PatchOp::remove(field(longest))])
     },
 };
 
 /// Shows a skill for every problem.
-pub(crate) fn without_triggers(name: &str) -> PatchOp {
-    PatchOp::replace(path("skills").join(name).join("triggers"), json!([]))
+pub(crate) fn without_triggers(skill: &Skill) -> PatchOp {
+    PatchOp::replace(field(skill).join("triggers"), json!([]))
 }
 
 /// Takes a skill's Python away, and the skill with it where its text may need it.
 pub(crate) fn without_code(skill: &Skill) -> Option<Vec<PatchOp>> {
-    let field = path("skills").join(skill.name.as_str());
+    let field = field(skill);
     let shipped = catalogue().skills.iter().find(|known| {
         let mut triggers = known.triggers.iter();
         triggers.any(|trigger| skill.triggers.contains(trigger))
     });
     (!skill.python.is_empty()).then(|| match shipped {
         Some(known) => vec![
-            PatchOp::replace(field.clone().join("body"), value(&known.body)),
+            PatchOp::replace(field.join("body"), value(&known.body)),
             PatchOp::replace(field.join("python"), json!("")),
         ],
         None => vec![PatchOp::remove(field)],
@@ -104,22 +91,16 @@ pub(crate) fn without_code(skill: &Skill) -> Option<Vec<PatchOp>> {
 
 /// Adds a skill of the catalogue.
 pub(crate) fn add(skill: &Skill) -> Vec<PatchOp> {
-    vec![PatchOp::add(
-        path("skills").join(skill.name.as_str()),
-        value(skill),
-    )]
+    vec![PatchOp::add(field(skill), value(skill))]
 }
 
 /// Puts the catalogue's text of the same topic into `skill`, or removes the skill where the
 /// catalogue has nothing on its topic. `None` if the text is there already.
 pub(crate) fn shipped_body(harness: &Harness, skill: &Skill) -> Option<Vec<PatchOp>> {
-    let field = path("skills").join(skill.name.as_str());
+    let field = field(skill);
     let shares_trigger = |known: &&Skill| {
-        known.name == skill.name
-            || known
-                .triggers
-                .iter()
-                .any(|trigger| skill.triggers.contains(trigger))
+        let mut triggers = known.triggers.iter();
+        known.name == skill.name || triggers.any(|trigger| skill.triggers.contains(trigger))
     };
     let op = match catalogue().skills.iter().find(shares_trigger) {
         Some(known) if known.body.trim() == skill.body.trim() => return None,
@@ -135,4 +116,14 @@ fn add_skill(harness: &Harness, name: &str) -> Option<Vec<PatchOp>> {
     }
     let skill = catalogue().skills.iter().find(|skill| skill.name == name)?;
     Some(add(skill))
+}
+
+/// Skills that only some problems switch on.
+fn triggered(harness: &Harness) -> impl Iterator<Item = &Skill> {
+    let skills = harness.skills.values();
+    skills.filter(|skill| !skill.triggers.is_empty())
+}
+
+fn field(skill: &Skill) -> FieldPath {
+    path("skills").join(skill.name.as_str())
 }

@@ -12,8 +12,9 @@ use rollout::{RolloutId, TaskId, Trajectory};
 use super::is_failure;
 use super::meaning::{self, Amounts};
 use super::skills::{is_shown, wrong_program};
+use super::text::{is_near, last_line, mentions, numbers};
 use super::told::{self, Place, Sentence};
-use super::view::{ANSWER_FORMS, View, is_near, last_line, mentions, numbers};
+use super::view::{ANSWER_FORMS, View};
 use crate::mining::{form, words};
 
 /// Distinct tasks that make a pattern.

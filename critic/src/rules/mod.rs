@@ -6,15 +6,20 @@
 //! dimensions, and the gate finds out which repair helps.
 
 mod agent;
+mod calls;
 mod facts;
+mod finding;
 mod meaning;
 mod memory;
 mod middleware;
+mod obeyed;
 mod prompts;
 mod skills;
+mod text;
 mod told;
 mod tools;
 mod view;
+mod ways;
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
@@ -24,15 +29,18 @@ mod tests;
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod pattern_tests;
 
+use std::sync::LazyLock;
+
 use harness::{Harness, PROBLEM_SLOT, PatchOp};
 use rollout::Trajectory;
 
-use crate::record::{Evidence, Record, RootCause, Severity};
+use crate::record::{Evidence, Record, RootCause};
 use crate::repairs::{Repair, checked_patch};
+use finding::Finding;
 use view::View;
 
 pub(crate) use facts::Facts;
-pub(crate) use view::numbers;
+pub(crate) use text::{is_among, numbers};
 
 /// One deterministic rule.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +54,32 @@ pub struct Rule {
     /// Its repairs, most promising first.
     pub repairs: &'static [Repair],
     look: fn(&View<'_>) -> Option<Finding>,
+}
+
+/// A rule before its cause, which is that of its dimension.
+#[derive(Clone, Copy)]
+struct Fault {
+    name: &'static str,
+    explain: &'static str,
+    repairs: &'static [Repair],
+    look: fn(&View<'_>) -> Option<Finding>,
+}
+
+impl Fault {
+    /// The same with other repairs.
+    const fn repaired_by(self, repairs: &'static [Repair]) -> Self {
+        Fault { repairs, ..self }
+    }
+
+    fn rule(self, root_cause: RootCause) -> Rule {
+        Rule {
+            name: self.name,
+            root_cause,
+            explain: self.explain,
+            repairs: self.repairs,
+            look: self.look,
+        }
+    }
 }
 
 impl Rule {
@@ -67,7 +101,7 @@ impl Rule {
         if !is_failure(trajectory) {
             return None;
         }
-        let finding = (self.look)(&View::beside(facts, harness, trajectory))?;
+        let finding = self.finding(facts, harness, trajectory)?;
         let diff_suggestion = self.operations(harness, finding.ops, first_repair);
         Some(Record {
             root_cause: self.root_cause,
@@ -80,6 +114,19 @@ impl Rule {
             },
             diff_suggestion,
             rule: self.name.to_owned(),
+        })
+    }
+
+    fn finding(
+        &self,
+        facts: &Facts,
+        harness: &Harness,
+        trajectory: &Trajectory,
+    ) -> Option<Finding> {
+        (self.look)(&View {
+            facts,
+            dim: self.root_cause.harness_dim(),
+            ..View::new(harness, trajectory)
         })
     }
 
@@ -96,7 +143,7 @@ impl Rule {
         harness: &Harness,
         trajectory: &Trajectory,
     ) -> Option<Vec<PatchOp>> {
-        let finding = (self.look)(&View::new(harness, trajectory))?;
+        let finding = self.finding(&Facts::none(), harness, trajectory)?;
         Some(self.operations(harness, finding.ops, &mut None))
     }
 
@@ -146,30 +193,19 @@ pub(crate) fn problem_of<'a>(trajectory: &'a Trajectory, harness: &'a Harness) -
     shown.strip_prefix(before)?.strip_suffix(after)
 }
 
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    let of_texts = ways::TEXTS.iter().flat_map(ways::Text::rules);
+    let of_agent = agent::FAULTS.iter();
+    let of_agent = of_agent.map(|fault| fault.rule(RootCause::AgentError));
+    of_texts.chain(of_agent).collect()
+});
+
 /// All rules, by dimension.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    [
-        prompts::RULES,
-        tools::RULES,
-        skills::RULES,
-        middleware::RULES,
-        memory::RULES,
-        agent::RULES,
-    ]
-    .into_iter()
-    .flatten()
+    RULES.iter()
 }
 
 /// The rule called `name`.
 pub fn rule(name: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.name == name)
-}
-
-/// What a rule has seen.
-pub(crate) struct Finding {
-    severity: Severity,
-    step: usize,
-    quote: String,
-    /// A suggestion made for this trajectory; otherwise the rule's first repair is suggested.
-    ops: Option<Vec<PatchOp>>,
 }

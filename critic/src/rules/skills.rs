@@ -3,37 +3,32 @@
 use harness::{Example, Skill};
 use rollout::Event;
 
+use super::finding::Finding;
 use super::memory::{hidden_note, stale_number};
-use super::view::{View, has_word, mentions, numbers};
-use super::{Finding, Rule, told};
+use super::text::{has_word, is_among, mentions, numbers};
+use super::told::elsewhere;
+use super::view::View;
+use super::{Fault, obeyed, ways};
 use crate::catalogue::catalogue;
 use crate::mining::{form, words};
-use crate::record::HarnessDim::S;
-use crate::record::RootCause::SkillMissing;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::skills as repair;
 
-pub(super) const RULES: &[Rule] = &[
-    Rule {
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
         name: "equation_skill_missing",
-        root_cause: SkillMissing,
         explain: "The program ran, the model gave its result as the answer, and the answer was \
                   wrong: the words of the problem were turned into the wrong expression, and no \
                   skill tells how.",
         repairs: &[repair::WORDS_TO_EQUATION, repair::ONE_STEP_A_LINE],
         look: |view| {
             let is_met = !has_skill(view, &["equation", "expression"]);
-            let finding = wrong_program(view).filter(|_| is_met)?;
             // Nothing but the wrong answer speaks for it.
-            Some(Finding {
-                severity: Low,
-                ..finding
-            })
+            Some(wrong_program(view).filter(|_| is_met)?.rated(Low))
         },
     },
-    Rule {
+    Fault {
         name: "decomposition_skill_missing",
-        root_cause: SkillMissing,
         explain: "A problem with three or more numbers was answered wrongly by a program that leaves \
                   some of them out, and no skill tells how to take a problem apart.",
         repairs: &[repair::ONE_STEP_A_LINE, repair::WORDS_TO_EQUATION],
@@ -44,24 +39,22 @@ pub(super) const RULES: &[Rule] = &[
                 && wrong_program(view).is_some()
                 && numbers(call.text()).len() < problem.len()
                 && !has_skill(view, &["step"]);
-            is_met.then(|| call.last_line(High)).flatten()
+            call.last_line(High).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "print_skill_missing",
-        root_cause: SkillMissing,
         explain: "A program printed nothing, and no skill says that a program shows only what it \
                   prints.",
         repairs: &[repair::PRINT_THE_RESULT],
         look: |view| {
             let is_met = !has_skill(view, &["print"]);
             let call = view.call_before(|event| matches!(event, Event::EmptyOutput));
-            is_met.then(|| call?.last_line(Low)).flatten()
+            call?.last_line(Low).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "debugging_skill_missing",
-        root_cause: SkillMissing,
         explain: "Programs failed twice or more in one rollout, and no skill tells how to read an \
                   error.",
         repairs: &[repair::FIX_THE_NAMED_LINE],
@@ -71,12 +64,11 @@ pub(super) const RULES: &[Rule] = &[
             let count = steps.iter().filter(|step| is_error(&step.event)).count();
             let is_met = count >= 2 && !has_skill(view, &["error"]);
             let error = view.event(|event| matches!(event, Event::ToolError { .. }));
-            is_met.then(|| error?.last_line(Low)).flatten()
+            error?.last_line(Low).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "topic_skill_missing",
-        root_cause: SkillMissing,
         explain: "The program ran and its result was wrong, the problem is of a kind that the \
                   catalogue has a skill for, and the model was shown none for it.",
         repairs: &[repair::WORDS_TO_EQUATION],
@@ -89,46 +81,33 @@ pub(super) const RULES: &[Rule] = &[
             let hidden = view.harness.skills.contains_key(&skill.name);
             // A wrong number that a note gave is the note's fault.
             let is_by_note = stale_number(view).is_some() || hidden_note(view).is_some();
-            let is_explained = is_by_note || told::is_misled_elsewhere(view);
-            Some(Finding {
-                severity: if is_explained { Medium } else { High },
-                ops: (!hidden).then(|| repair::add(skill)),
-                ..finding
-            })
+            let is_explained = is_by_note || elsewhere(view, obeyed::misleads);
+            let finding = finding.rated(if is_explained { Medium } else { High });
+            Some(finding.suggesting((!hidden).then(|| repair::add(skill))))
         },
     },
-    Rule {
+    Fault {
         name: "topic_misunderstood",
-        root_cause: SkillMissing,
         explain: "Every problem of this topic fails by a program of the same form, and no text that the \
                   model was shown says how to calculate there: something has to be known that it \
                   doesn't know.",
         repairs: &[repair::WORDS_TO_EQUATION, repair::ONE_STEP_A_LINE],
         look: |view| {
             view.facts.misunderstanding(view)?;
-            Some(Finding {
-                severity: if is_explained_elsewhere(view) {
-                    Low
-                } else {
-                    High
-                },
-                ..wrong_program(view)?
-            })
+            let is_explained = is_explained_elsewhere(view);
+            Some(wrong_program(view)?.rated(if is_explained { Low } else { High }))
         },
     },
-    Rule {
+    Fault {
         name: "skill_code_fails",
-        root_cause: SkillMissing,
         explain: "A skill brings Python along, and all programs that it was loaded for failed with one \
                   and the same error, or with one that has a name of that Python in it.",
         repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
         look: |view| {
             let skill = shown(view).find(|skill| !skill.python.trim().is_empty())?;
             let error = view.event(|event| matches!(event, Event::ToolError { .. }))?;
-            let line = error
-                .text()
-                .lines()
-                .find(|line| line.starts_with("[error]"))?;
+            let mut lines = error.text().lines();
+            let line = lines.find(|line| line.starts_with("[error]"))?;
             let is_repeated = view.last_good_result().is_none();
             let is_named = identifiers(line).any(|name| has_word(&skill.python, name));
             let severity = match (is_repeated, is_named) {
@@ -136,15 +115,12 @@ pub(super) const RULES: &[Rule] = &[
                 (true, false) => Medium,
                 (false, _) => Low,
             };
-            Some(Finding {
-                ops: repair::without_code(skill),
-                ..error.quote(severity, line)?
-            })
+            let finding = error.quote(severity, line)?;
+            Some(finding.suggesting(repair::without_code(skill)))
         },
     },
-    Rule {
+    Fault {
         name: "skill_misleads",
-        root_cause: SkillMissing,
         explain: "The model was shown a skill for this kind of problem, its program ran, and the \
                   result was wrong, as hardly any result was right that came of this skill: what it \
                   says may be wrong.",
@@ -153,60 +129,25 @@ pub(super) const RULES: &[Rule] = &[
             let problem = view.problem()?;
             let skill =
                 shown(view).find(|skill| !skill.triggers.is_empty() && is_about(skill, problem))?;
-            Some(Finding {
-                severity: High,
-                ops: repair::shipped_body(view.harness, skill),
-                ..wrong_program(view)?
-            })
+            let finding = wrong_program(view)?.rated(High);
+            Some(finding.suggesting(repair::shipped_body(view.harness, skill)))
         },
     },
-    Rule {
-        name: "skill_against_tool",
-        root_cause: SkillMissing,
+    Fault {
         explain: "A skill that was shown speaks against a tool that the harness offers, and the \
                   model didn't call it.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::against_tool(view, S),
+        ..ways::AGAINST_TOOL
     },
-    Rule {
-        name: "skill_alters_answer",
-        root_cause: SkillMissing,
-        explain: "The answer is what a skill makes of the number that the tool printed.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::altering_answer(view, S),
-    },
-    Rule {
-        name: "skill_names_missing_code",
-        root_cause: SkillMissing,
-        explain: "A program failed over a name that Python doesn't know and that a skill gives.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::naming_missing_code(view, S),
-    },
-    Rule {
-        name: "skill_names_unknown_tool",
-        root_cause: SkillMissing,
+    ways::ALTERS_ANSWER,
+    ways::NAMES_MISSING_CODE,
+    Fault {
         explain: "The model called a tool that doesn't exist, by a name that a skill gives.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::naming_unknown_tool(view, S),
+        ..ways::NAMES_UNKNOWN_TOOL
     },
-    Rule {
-        name: "skill_asks_for_length",
-        root_cause: SkillMissing,
-        explain: "A skill asks for a long text, and a reply reached its token limit before it came to a \
-                  call or an answer.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::asking_for_length(view, S),
-    },
-    Rule {
-        name: "skill_asks_for_words",
-        root_cause: SkillMissing,
-        explain: "A skill asks for the answer in words, and no answer could be read.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::asking_for_words(view, S),
-    },
-    Rule {
+    ways::ASKS_FOR_LENGTH,
+    ways::ASKS_FOR_WORDS,
+    Fault {
         name: "skill_not_triggered",
-        root_cause: SkillMissing,
         explain: "A skill of the harness is about this problem, by its name and its triggers or else by \
                   its description, and its triggers kept it from being shown.",
         repairs: &[repair::SHOW_ALWAYS],
@@ -221,57 +162,18 @@ pub(super) const RULES: &[Rule] = &[
                 !is_shown(view, skill) && (is_idle || is_topic(skill, problem))
             })?;
             // What it says may be what the program got wrong; other failures it hardly explains.
-            let severity = if wrong_program(view).is_some() {
-                High
-            } else {
-                Low
-            };
+            let is_of_program = wrong_program(view).is_some();
+            let severity = if is_of_program { High } else { Low };
             let finding = view.first_reply()?.first_line(severity)?;
-            Some(Finding {
-                ops: Some(vec![repair::without_triggers(&hidden.name)]),
-                ..finding
-            })
+            Some(finding.suggesting(Some(vec![repair::without_triggers(hidden)])))
         },
     },
-    Rule {
+    Fault {
         name: "skill_fills_context",
-        root_cause: SkillMissing,
         explain: "Skills take more than half of a context that is long enough for what is needed, and the \
                   rollout ran out of it.",
         repairs: &[repair::SHIPPED_BODIES, repair::DROP_LONGEST],
         look: fills_context,
-    },
-    Rule {
-        name: "skill_asks_for_more",
-        root_cause: SkillMissing,
-        explain: "A skill asks for further calls, and the rollout had a result and went on calling without an \
-                  answer.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::asking_for_more(view, S),
-    },
-    Rule {
-        name: "skill_gives_unread_marks",
-        root_cause: SkillMissing,
-        explain: "A skill gives marks for programs that the loop doesn't read, and the model put its \
-                  program between them instead of calling the tool.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::giving_unread_mark(view, S),
-    },
-    Rule {
-        name: "skill_misguides_print",
-        root_cause: SkillMissing,
-        explain: "A skill says that a program needn't print, and one printed nothing; or to print more \
-                  than the result, and the answer is the last of several numbers.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::misguiding_print(view, S),
-    },
-    Rule {
-        name: "skill_suspected",
-        root_cause: SkillMissing,
-        explain: "Most rollouts fail, nothing explains this one, and a skill that was shown may be why: the gate can tell, with \
-                  the shipped text or none in its place.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| told::suspected(view, S),
     },
 ];
 
@@ -286,7 +188,7 @@ pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
     });
     let is_met =
         is_whole && !view.answer_has_words() && answer.last().is_some_and(|n| output.contains(n));
-    is_met.then(|| call.last_line(Medium)).flatten()
+    call.last_line(Medium).filter(|_| is_met)
 }
 
 pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
@@ -295,8 +197,8 @@ pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
 
 /// Whether a text outside the skills may be what a topic fails by.
 fn is_explained_elsewhere(view: &View<'_>) -> bool {
-    told::is_misled_elsewhere(view)
-        || told::is_print_misguided_elsewhere(view)
+    elsewhere(view, obeyed::misleads)
+        || elsewhere(view, obeyed::misguides_print)
         || stale_number(view).is_some()
         || hidden_note(view).is_some()
         || teaching_example(view).is_some()
@@ -312,7 +214,7 @@ pub(super) fn teaching_example<'a>(view: &View<'a>) -> Option<(usize, &'a Exampl
             .steps
             .iter()
             .flat_map(|step| step.arguments.values());
-        words.any(|word| told::is_topic(&known.topics, &word))
+        words.any(|word| obeyed::is_topic(&known.topics, &word))
             && programs.any(|program| form(program.trim(), &example.problem) == known.form)
     };
     examples.into_iter().find(|(_, example)| teaches(example))
@@ -325,10 +227,8 @@ fn identifiers(line: &str) -> impl Iterator<Item = &str> {
 }
 
 fn has_skill(view: &View<'_>, words: &[&str]) -> bool {
-    view.harness
-        .skills
-        .values()
-        .any(|skill| mentions(&skill.body, words) || mentions(&skill.description, words))
+    let mut skills = view.harness.skills.values();
+    skills.any(|skill| mentions(&skill.body, words) || mentions(&skill.description, words))
 }
 
 /// Skills whose body the model was shown.
@@ -351,32 +251,13 @@ fn is_about(skill: &Skill, problem: &str) -> bool {
 /// Whether a word of the problem is one that says what the skill is about, in whatever form: a word
 /// of its name, its description or its triggers that is long enough to mean something.
 fn is_topic(skill: &Skill, problem: &str) -> bool {
-    const GENERAL: [&str; 19] = [
-        "about",
-        "after",
-        "answer",
-        "before",
-        "calculate",
-        "count",
-        "every",
-        "first",
-        "number",
-        "numbers",
-        "problem",
-        "problems",
-        "result",
-        "skill",
-        "speak",
-        "steps",
-        "there",
-        "which",
-        "words",
-    ];
+    const GENERAL: &str = "about after answer before calculate count every first number numbers \
+                           problem problems result skill speak steps there which words";
     const LONG: usize = 5;
     let words = |text: &str| -> Vec<String> {
         text.split(|c: char| !c.is_alphanumeric())
             .map(str::to_lowercase)
-            .filter(|word| word.len() >= LONG && !GENERAL.contains(&word.as_str()))
+            .filter(|word| word.len() >= LONG && !is_among(word, GENERAL))
             .collect()
     };
     let mut topic = words(&skill.name);

@@ -1,14 +1,15 @@
 //! Rules of dimension T: tool schema errors.
 
-use harness::{CallFormat, Tool, ToolState};
+use harness::{Tool, ToolState};
 use rollout::Event;
 use sandbox::Exit;
 
-use super::view::{View, has_word, is_calculation, mentions, numbers};
-use super::{Finding, Rule, told};
+use super::finding::Finding;
+use super::text::{has_word, is_calculation, mentions, numbers};
+use super::told::{self, blamed};
+use super::view::View;
+use super::{Fault, obeyed, ways};
 use crate::catalogue::program_tool;
-use crate::record::HarnessDim::T;
-use crate::record::RootCause::ToolSchemaError;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::tools as repair;
 
@@ -26,10 +27,9 @@ const PRINTING: [&str; 6] = [
     "must print",
 ];
 
-pub(super) const RULES: &[Rule] = &[
-    Rule {
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
         name: "wrong_arguments",
-        root_cause: ToolSchemaError,
         explain: "A call had wrong, missing or unknown arguments. The parameters' descriptions \
                   don't show what is expected.",
         repairs: &[
@@ -37,16 +37,10 @@ pub(super) const RULES: &[Rule] = &[
             repair::PLAIN_SCHEMA,
             repair::PARAMETER_PRINT,
         ],
-        look: |view| {
-            // A name that a note or a prompt gave is the fault of that text.
-            let is_elsewhere = told::is_unknown_tool_named_elsewhere(view);
-            view.event(|event| matches!(event, Event::BadArguments { .. }))?
-                .first_line(if is_elsewhere { Medium } else { High })
-        },
+        look: |view| refused_call(view, |event| matches!(event, Event::BadArguments { .. })),
     },
-    Rule {
+    Fault {
         name: "program_in_wrong_argument",
-        root_cause: ToolSchemaError,
         explain: "The tool requires other texts beside the program, what was run isn't a program, and the \
                   call has one in another argument.",
         repairs: &[repair::PLAIN_SCHEMA],
@@ -59,53 +53,37 @@ pub(super) const RULES: &[Rule] = &[
             let is_elsewhere = replies
                 .next_back()
                 .is_some_and(|at| at.text().contains("print("));
-            (required > 1 && is_elsewhere)
-                .then(|| wrong.first_line(High))
-                .flatten()
+            let is_met = required > 1 && is_elsewhere;
+            wrong.first_line(High).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "unknown_tool",
-        root_cause: ToolSchemaError,
         explain: "The model called a tool that the harness doesn't have. The description doesn't \
                   make clear which tools there are.",
         repairs: &[repair::DESCRIPTION_NAME, repair::DESCRIPTION_WHEN],
-        look: |view| {
-            // A name that a note or a prompt gave is the fault of that text.
-            let is_elsewhere = told::is_unknown_tool_named_elsewhere(view);
-            view.event(|event| matches!(event, Event::UnknownTool { .. }))?
-                .first_line(if is_elsewhere { Medium } else { High })
-        },
+        look: |view| refused_call(view, |event| matches!(event, Event::UnknownTool { .. })),
     },
-    Rule {
+    Fault {
         name: "print_not_described",
-        root_cause: ToolSchemaError,
         explain: "A program printed nothing, and what the model reads of the tool doesn't say that \
                   a program must print its result. In a call format without parameters, that is \
                   the tool's description alone.",
         repairs: &[repair::PARAMETER_PRINT, repair::DESCRIPTION_WHEN],
         look: |view| {
             let (_, tool) = program_tool(view.harness)?;
-            let is_fenced = view.harness.middleware.protocol.call_format == CallFormat::Fenced;
-            let parameter = parameter_description(tool).filter(|_| !is_fenced);
+            let parameter = parameter_description(tool).filter(|_| !view.is_fenced());
             let mut texts = parameter.into_iter().chain([tool.description.as_str()]);
             let is_met = !texts.any(|text| mentions(text, &PRINTING));
             // Where another text says it, this one needn't.
-            let is_said = view.shows_print() || told::is_said(view, &PRINTING);
+            let is_said = view.shows_print()
+                || told::anywhere(view, |_, sentence| mentions(sentence.text, &PRINTING));
             let severity = if is_said { Low } else { High };
-            is_met
-                .then(|| {
-                    Some(Finding {
-                        severity,
-                        ..silent_program(view)?
-                    })
-                })
-                .flatten()
+            Some(silent_program(view).filter(|_| is_met)?.rated(severity))
         },
     },
-    Rule {
+    Fault {
         name: "tool_description_vague",
-        root_cause: ToolSchemaError,
         explain: "The model never called the tool, and the tool's description doesn't say when to \
                   use it.",
         repairs: &[repair::DESCRIPTION_WHEN, repair::PARAMETER_EXAMPLE],
@@ -120,66 +98,25 @@ pub(super) const RULES: &[Rule] = &[
             ];
             let mut tools = view.harness.tools.values();
             let is_met = view.ignores_tool() && tools.all(|t| !mentions(&t.description, &tells));
-            is_met
-                .then(|| view.first_reply()?.first_line(Low))
-                .flatten()
+            view.first_reply()?.first_line(Low).filter(|_| is_met)
         },
     },
-    Rule {
-        name: "tool_description_against_tool",
-        root_cause: ToolSchemaError,
+    Fault {
         explain: "A tool's own description speaks against calling it, and the model didn't.",
-        repairs: &[repair::DESCRIPTION_WHEN],
         look: |view| {
-            let finding = told::against_tool(view, T)?;
+            let finding = blamed(view, obeyed::speaks_against_tool)?;
             // The shipped description says more than what is left without the sentence.
-            Some(Finding {
-                ops: None,
-                ..finding
-            })
+            Some(finding.suggesting(None))
         },
+        ..ways::AGAINST_TOOL
     },
-    Rule {
-        name: "tool_description_alters_answer",
-        root_cause: ToolSchemaError,
-        explain: "The answer is what a tool's description makes of the number that the tool printed.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::altering_answer(view, T),
-    },
-    Rule {
-        name: "tool_description_misleads",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description says how to calculate on a topic, and every problem of that topic \
-                  fails by a program of the same form.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::misleading(view, T),
-    },
-    Rule {
-        name: "tool_description_names_missing_code",
-        root_cause: ToolSchemaError,
-        explain: "A program failed over a name that Python doesn't know and that a tool's description \
-                  gives.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::naming_missing_code(view, T),
-    },
-    Rule {
-        name: "tool_description_asks_for_length",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description asks for a long text, and a reply reached its token limit before \
-                  it came to a call or an answer.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::asking_for_length(view, T),
-    },
-    Rule {
-        name: "tool_description_asks_for_words",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description asks for the answer in words, and no answer could be read.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::asking_for_words(view, T),
-    },
-    Rule {
+    ways::ALTERS_ANSWER,
+    ways::MISLEADS,
+    ways::NAMES_MISSING_CODE,
+    ways::ASKS_FOR_LENGTH,
+    ways::ASKS_FOR_WORDS,
+    Fault {
         name: "state_lost",
-        root_cause: ToolSchemaError,
         explain: "A program used a name that an earlier call of the rollout had defined, and the \
                   tool starts every call afresh.",
         repairs: &[repair::STATEFUL],
@@ -201,14 +138,12 @@ pub(super) const RULES: &[Rule] = &[
             };
             let is_met = tool.state == ToolState::Stateless
                 && earlier.any(|call| call.text().lines().any(defines));
-            is_met
-                .then(|| at.line(High, |line| has_word(line, name)))
-                .flatten()
+            let finding = at.line(High, |line| has_word(line, name));
+            finding.filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "tool_missing",
-        root_cause: ToolSchemaError,
         explain: "The harness has no tool and the problem has numbers, so that the model had to \
                   calculate in its head.",
         repairs: &[repair::PYTHON_TOOL],
@@ -218,40 +153,32 @@ pub(super) const RULES: &[Rule] = &[
                 || view
                     .replies()
                     .any(|at| at.text().lines().any(is_calculation));
-            (is_met && calculates)
-                .then(|| view.first_reply()?.first_line(High))
-                .flatten()
+            let finding = view.first_reply()?.first_line(High)?;
+            (is_met && calculates).then_some(finding)
         },
     },
-    Rule {
+    Fault {
         name: "tool_timeout_short",
-        root_cause: ToolSchemaError,
         explain: "A program ran out of time under a short time limit.",
         repairs: &[repair::TIMEOUT_UP],
         look: |view| {
             let (_, tool) = program_tool(view.harness)?;
             let is_met = tool.limits.timeout_ms < SHORT_TIMEOUT_MS;
-            is_met
-                .then(|| failed_result(view, Exit::TimedOut))
-                .flatten()
+            failed_result(view, Exit::TimedOut).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "tool_memory_small",
-        root_cause: ToolSchemaError,
         explain: "A program ran out of memory under a small memory limit.",
         repairs: &[repair::MEMORY_UP],
         look: |view| {
             let (_, tool) = program_tool(view.harness)?;
             let is_met = tool.limits.memory_mib < LITTLE_MEMORY_MIB;
-            is_met
-                .then(|| failed_result(view, Exit::OutOfMemory))
-                .flatten()
+            failed_result(view, Exit::OutOfMemory).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "tool_output_cut",
-        root_cause: ToolSchemaError,
         explain: "A tool's output was cut under a small output limit, so that the model may not \
                   have seen the result.",
         repairs: &[repair::OUTPUT_UP],
@@ -259,48 +186,15 @@ pub(super) const RULES: &[Rule] = &[
             let (_, tool) = program_tool(view.harness)?;
             let is_met = tool.limits.output_chars < FEW_CHARS;
             let cut = view.event(|event| matches!(event, Event::OutputTruncated));
-            is_met.then(|| cut?.last_line(High)).flatten()
+            cut?.last_line(High).filter(|_| is_met)
         },
     },
-    Rule {
+    Fault {
         name: "tool_description_fills_context",
-        root_cause: ToolSchemaError,
         explain: "The tools' descriptions take more than half of a context that is long enough for what is \
                   needed, and the rollout ran out of it.",
         repairs: &[repair::DESCRIPTION_WHEN, repair::PLAIN_SCHEMA],
         look: fills_context,
-    },
-    Rule {
-        name: "tool_description_asks_for_more",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description asks for further calls, and the rollout had a result and went on calling without an \
-                  answer.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::asking_for_more(view, T),
-    },
-    Rule {
-        name: "tool_description_gives_unread_marks",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description gives marks for programs that the loop doesn't read, and the model put its \
-                  program between them instead of calling the tool.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::giving_unread_mark(view, T),
-    },
-    Rule {
-        name: "tool_description_misguides_print",
-        root_cause: ToolSchemaError,
-        explain: "A tool's description says that a program needn't print, and one printed nothing; or to print more \
-                  than the result, and the answer is the last of several numbers.",
-        repairs: &[repair::DESCRIPTION_WHEN],
-        look: |view| told::misguiding_print(view, T),
-    },
-    Rule {
-        name: "tool_description_suspected",
-        root_cause: ToolSchemaError,
-        explain: "Most rollouts fail, nothing explains this one, and a tool's description may be why: the gate can tell, with \
-                  the shipped text or none in its place.",
-        repairs: &[repair::DESCRIPTION_WHEN, repair::PLAIN_SCHEMA],
-        look: |view| told::suspected(view, T),
     },
 ];
 
@@ -308,6 +202,13 @@ pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
     let tools = view.harness.tools.values();
     let length = |tool: &Tool| tool.description.len() + tool.parameters.to_string().len();
     view.fills_context(tools.map(length).sum())
+}
+
+/// A call that was refused, for which the tool is to blame unless another text gave it the name.
+fn refused_call(view: &View<'_>, is_meant: fn(&Event) -> bool) -> Option<Finding> {
+    let is_elsewhere = told::elsewhere(view, obeyed::names_unknown_tool);
+    let severity = if is_elsewhere { Medium } else { High };
+    view.event(is_meant)?.first_line(severity)
 }
 
 /// The program that printed nothing. A program that a limit or an error ended is another matter.

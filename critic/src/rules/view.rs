@@ -1,15 +1,16 @@
 //! What rules ask a trajectory.
 
-use harness::{Harness, Hook, HookPoint};
-use rollout::{Event, ExitReason, Step, StepKind, Trajectory};
+use harness::{CallFormat, Harness, Hook, HookPoint};
+use rollout::{Event, ExitReason, StepKind, Trajectory};
 
 use super::facts::Facts;
-use super::{Finding, memory, middleware, told};
-use crate::record::Severity;
+use super::finding::{At, Finding};
+use super::text::{is_near, last_line, mentions, numbers, values, without_commands};
+use super::{memory, middleware, obeyed, told};
+use crate::record::{HarnessDim, Severity};
 
-/// Longest quote, in characters.
-const QUOTE_CHARS: usize = 200;
-
+/// Characters of one token, roughly.
+pub(super) const CHARS_PER_TOKEN: usize = 4;
 /// How the rollout marks an error in a tool result.
 const ERROR_MARK: &str = "[error]";
 /// Above this temperature, what a model writes is noise.
@@ -22,33 +23,20 @@ pub(crate) struct View<'a> {
     pub(crate) harness: &'a Harness,
     pub(crate) trajectory: &'a Trajectory,
     pub(super) facts: &'a Facts,
+    /// The dimension of the rule that looks; [`HarnessDim::None`] where none does.
+    pub(super) dim: HarnessDim,
 }
 
 /// What is known beside a rollout that is looked at alone.
 static NO_FACTS: Facts = Facts::none();
 
-/// One step and its index.
-#[derive(Clone, Copy)]
-pub(crate) struct At<'a> {
-    pub(crate) index: usize,
-    pub(crate) step: &'a Step,
-}
-
 impl<'a> View<'a> {
     pub(crate) fn new(harness: &'a Harness, trajectory: &'a Trajectory) -> Self {
-        View::beside(&NO_FACTS, harness, trajectory)
-    }
-
-    /// The same beside what other rollouts of the harness show.
-    pub(super) fn beside(
-        facts: &'a Facts,
-        harness: &'a Harness,
-        trajectory: &'a Trajectory,
-    ) -> Self {
         View {
             harness,
             trajectory,
-            facts,
+            facts: &NO_FACTS,
+            dim: HarnessDim::None,
         }
     }
 
@@ -118,36 +106,38 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The first step with an event that `is_meant`.
+    fn step_with(&self, is_meant: impl Fn(&Event) -> bool) -> Option<At<'a>> {
+        self.steps()
+            .find(|at| at.step.event.as_ref().is_some_and(&is_meant))
+    }
+
     /// The first step with an event that `is_meant`; where that step has no text, the nearest
     /// earlier one that has.
     pub(crate) fn event(&self, is_meant: impl Fn(&Event) -> bool) -> Option<At<'a>> {
-        let found = self
-            .steps()
-            .find(|at| at.step.event.as_ref().is_some_and(&is_meant))?;
+        let found = self.step_with(is_meant)?;
         let mut earlier = self.steps().filter(|at| at.index <= found.index);
         earlier.rfind(|at| !at.text().trim().is_empty())
     }
 
     pub(crate) fn has_event(&self, is_meant: impl Fn(&Event) -> bool) -> bool {
-        self.trajectory
-            .steps
-            .iter()
-            .any(|step| step.event.as_ref().is_some_and(&is_meant))
+        self.step_with(is_meant).is_some()
     }
 
     /// The call whose result has an event that `is_meant`.
     pub(crate) fn call_before(&self, is_meant: impl Fn(&Event) -> bool) -> Option<At<'a>> {
-        let found = self
-            .steps()
-            .find(|at| at.step.event.as_ref().is_some_and(&is_meant))?;
+        let found = self.step_with(is_meant)?;
         self.calls().take_while(|at| at.index <= found.index).last()
     }
 
     pub(crate) fn has_call(&self) -> bool {
-        self.trajectory
-            .steps
-            .iter()
-            .any(|step| step.kind == StepKind::ToolCall)
+        let mut steps = self.trajectory.steps.iter();
+        steps.any(|step| step.kind == StepKind::ToolCall)
+    }
+
+    /// Whether calls are fenced code blocks.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.harness.middleware.protocol.call_format == CallFormat::Fenced
     }
 
     /// Whether the model was given a tool and never called it.
@@ -179,8 +169,8 @@ impl<'a> View<'a> {
             && self.harness.middleware.sampling.temperature <= NOISY
             && memory::stale_answer(self).is_none()
             && !middleware::is_sent_to_guess(self)
-            && !told::has_word_against_tool(self)
-            && !told::has_unread_mark(self)
+            && !told::anywhere(self, obeyed::speaks_against_tool)
+            && !told::anywhere(self, obeyed::gives_unread_mark)
     }
 
     /// Whether a token limit cut a reply.
@@ -188,20 +178,24 @@ impl<'a> View<'a> {
         self.has_event(|event| matches!(event, Event::LengthLimit | Event::ReasoningLimit))
     }
 
+    /// Tokens that the context has room for.
+    pub(super) fn context(&self) -> usize {
+        self.harness.middleware.context.max_tokens as usize
+    }
+
+    /// Whether the rollout ran out of tokens.
+    pub(super) fn is_out_of_tokens(&self) -> bool {
+        let exit = &self.trajectory.exit;
+        matches!(exit, ExitReason::TokenBudget | ExitReason::ContextLimit)
+    }
+
     /// The last words of a rollout that ran out of tokens, where `characters` of one kind of text take
     /// more than half of a context that isn't too short itself.
     pub(super) fn fills_context(&self, characters: usize) -> Option<Finding> {
-        const CHARS_PER_TOKEN: usize = 4;
         const LONG: usize = 1024;
-        let context = self.harness.middleware.context.max_tokens as usize;
-        let is_out = matches!(
-            self.trajectory.exit,
-            ExitReason::TokenBudget | ExitReason::ContextLimit
-        );
-        let is_met = is_out && characters / CHARS_PER_TOKEN > (context / 2).max(LONG);
-        is_met
-            .then(|| self.last_words()?.last_line(Severity::High))
-            .flatten()
+        let is_long = characters / CHARS_PER_TOKEN > (self.context() / 2).max(LONG);
+        let finding = self.last_words()?.last_line(Severity::High);
+        finding.filter(|_| is_long && self.is_out_of_tokens())
     }
 
     /// Whether part of a tool's output was kept from the model.
@@ -356,177 +350,7 @@ impl<'a> View<'a> {
 
     /// Whether an example of the harness calls a tool.
     pub(crate) fn shows_call(&self) -> bool {
-        self.harness
-            .prompts
-            .examples
-            .iter()
-            .any(|example| !example.steps.is_empty())
+        let mut examples = self.harness.prompts.examples.iter();
+        examples.any(|example| !example.steps.is_empty())
     }
-}
-
-impl<'a> At<'a> {
-    pub(crate) fn text(self) -> &'a str {
-        &self.step.text
-    }
-
-    /// A finding that quotes the step's first line.
-    pub(crate) fn first_line(self, severity: Severity) -> Option<Finding> {
-        self.quote(
-            severity,
-            self.text().lines().find(|line| !line.trim().is_empty())?,
-        )
-    }
-
-    /// A finding that quotes the step's last line.
-    pub(crate) fn last_line(self, severity: Severity) -> Option<Finding> {
-        self.quote(severity, last_line(self.text())?)
-    }
-
-    /// A finding that quotes the first line that `is_meant`.
-    pub(crate) fn line(
-        self,
-        severity: Severity,
-        is_meant: impl Fn(&str) -> bool,
-    ) -> Option<Finding> {
-        self.quote(severity, self.text().lines().find(|line| is_meant(line))?)
-    }
-
-    /// A finding that quotes `line`, which stands in the step.
-    pub(crate) fn quote(self, severity: Severity, line: &str) -> Option<Finding> {
-        let line = line.trim();
-        let end = line
-            .char_indices()
-            .nth(QUOTE_CHARS)
-            .map_or(line.len(), |(at, _)| at);
-        let quote = line[..end].trim_end().to_owned();
-        (!quote.is_empty()).then_some(Finding {
-            severity,
-            step: self.index,
-            quote,
-            ops: None,
-        })
-    }
-}
-
-/// Whether a line works something out.
-pub(crate) fn is_calculation(line: &str) -> bool {
-    line.contains('=') && numbers(line).len() >= 2
-}
-
-/// The last line with text.
-pub(crate) fn last_line(text: &str) -> Option<&str> {
-    text.lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-}
-
-/// The numbers in `text`, in order; thousands may be set off by commas.
-pub(crate) fn numbers(text: &str) -> Vec<f64> {
-    let chars: Vec<char> = text.chars().collect();
-    let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
-    let mut numbers = Vec::new();
-    let mut at = 0;
-    while at < chars.len() {
-        if !is_digit(at) {
-            at += 1;
-            continue;
-        }
-        // A minus directly before the digits that doesn't subtract from what stands before it.
-        let is_negative = at > 0
-            && chars[at - 1] == '-'
-            && (at < 2 || !(chars[at - 2].is_alphanumeric() || chars[at - 2] == ')'));
-        let mut digits = String::new();
-        while is_digit(at) || (matches!(chars.get(at), Some('.' | ',')) && is_digit(at + 1)) {
-            if chars[at] != ',' {
-                digits.push(chars[at]);
-            }
-            at += 1;
-        }
-        if let Ok(number) = digits.parse::<f64>() {
-            numbers.push(if is_negative { -number } else { number });
-        }
-    }
-    numbers
-}
-
-/// The numbers in an answer, and what a fraction or a percentage of them comes to.
-pub(crate) fn values(answer: &str) -> Vec<f64> {
-    let mut values = numbers(answer);
-    let is_fraction = answer.contains('/') || answer.contains("frac");
-    let whole = match values.as_slice() {
-        [above, below] if is_fraction && *below != 0.0 => Some(above / below),
-        [percent] if answer.contains('%') => Some(percent / 100.0),
-        _ => None,
-    };
-    values.extend(whole);
-    values
-}
-
-/// Whether two numbers are one but for the last digits of floating point.
-pub(crate) fn is_near(a: f64, b: f64) -> bool {
-    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
-}
-
-/// Whether `rounded` is `exact`, or `exact` with fewer digits.
-pub(crate) fn is_rounding(exact: f64, rounded: f64) -> bool {
-    let is_rounded = |digits: i32| {
-        let scale = 10f64.powi(digits);
-        is_near((exact * scale).round() / scale, rounded)
-    };
-    is_near(exact, rounded) || (0..=6).any(is_rounded)
-}
-
-/// A text without the names of LaTeX's commands, which are no words.
-fn without_commands(text: &str) -> String {
-    let mut parts = text.split('\\');
-    let mut rest = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        rest.push_str(part.trim_start_matches(|c: char| c.is_ascii_alphabetic()));
-    }
-    rest
-}
-
-/// Whether a text ends in words that it says over and over. The last one may be cut.
-pub(crate) fn ends_in_circles(text: &str) -> bool {
-    const LONGEST: usize = 40;
-    const FEWEST_WORDS: usize = 9;
-    const FEWEST_TIMES: usize = 3;
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (0..=1).any(|cut| {
-        let words = &words[..words.len().saturating_sub(cut)];
-        (1..=LONGEST).any(|period| {
-            let mut blocks = words.rchunks_exact(period);
-            let Some(last) = blocks.next() else {
-                return false;
-            };
-            let times = 1 + blocks.take_while(|block| *block == last).count();
-            times >= FEWEST_TIMES && times * period >= FEWEST_WORDS
-        })
-    })
-}
-
-/// Whether `text` holds one of `words`, whatever the case.
-pub(crate) fn mentions(text: &str, words: &[&str]) -> bool {
-    let text = text.to_lowercase();
-    words.iter().any(|word| text.contains(word))
-}
-
-/// Whether `word` stands in `text` as a whole word, in this case.
-pub(crate) fn has_word(text: &str, word: &str) -> bool {
-    word_places(text, word).next().is_some()
-}
-
-/// What stands before and after `word`, wherever it stands in `text` as a whole word.
-pub(crate) fn word_places<'a>(
-    text: &'a str,
-    word: &'a str,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).filter_map(move |(at, _)| {
-        let (before, after) = (&text[..at], &text[at + word.len()..]);
-        let is_within = before.chars().next_back().is_some_and(is_part)
-            || after.chars().next().is_some_and(is_part);
-        (!is_within).then_some((before, after))
-    })
 }

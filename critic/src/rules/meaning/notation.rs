@@ -1,22 +1,7 @@
-//! How a sentence has programs, numbers and amounts written.
+//! How a sentence has programs and numbers written.
 
-use super::{NEGATIONS, tokens};
-use crate::rules::view::{has_word, is_near, numbers};
-
-/// Whether a sentence speaks of a version of Python before the third.
-pub(in crate::rules) fn names_older_version(sentence: &str) -> bool {
-    let lower = sentence.to_lowercase();
-    let mut named = lower.match_indices("python");
-    let is_older = named.any(|(at, name)| {
-        let rest = lower[at + name.len()..].trim_start_matches([' ', '-', 'v']);
-        let length = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (version, after) = rest.split_at(length);
-        // "Run Python 2 times".
-        let is_count = after.trim_start().starts_with("times");
-        matches!(version, "1" | "2") && !is_count
-    });
-    is_older || lower.contains("print statement")
-}
+use super::{NEGATIONS, has, plain, tokens};
+use crate::rules::text::{has_any, numbers};
 
 /// Marks in a sentence that a text may stand between, such as `[CODE]` or `<py>`.
 pub(in crate::rules) fn marks(sentence: &str) -> impl Iterator<Item = &str> {
@@ -46,39 +31,13 @@ pub(in crate::rules) fn has_program_behind(reply: &str, mark: &str) -> bool {
 
 /// Whether a sentence says what stands between the digits of a long number.
 pub(in crate::rules) fn parts_digits(sentence: &str) -> bool {
-    const MARKS: [&str; 15] = [
-        "point",
-        "points",
-        "dot",
-        "dots",
-        "period",
-        "periods",
-        "comma",
-        "commas",
-        "space",
-        "spaces",
-        "blank",
-        "blanks",
-        "apostrophe",
-        "apostrophes",
-        "underscore",
-    ];
-    const DIGITS: [&str; 7] = [
-        "thousand",
-        "thousands",
-        "digit",
-        "digits",
-        "groups",
-        "grouped",
-        "numbers",
-    ];
-    let lower = sentence.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| has_word(&lower, word));
-    let is_named = has(&MARKS) && (has(&DIGITS) || !numbers(sentence).is_empty());
-    let is_turned = tokens(sentence)
-        .iter()
-        .any(|token| NEGATIONS.contains(&token.as_str()));
-    (is_named || has(&["separator", "separators"])) && !is_turned
+    const MARKS: &str = "point points dot dots period periods comma commas space spaces blank \
+                         blanks apostrophe apostrophes underscore";
+    const DIGITS: &str = "thousand thousands digit digits groups grouped numbers";
+    let plain = plain(sentence);
+    let has_digits = has_any(&plain, DIGITS) || !numbers(sentence).is_empty();
+    let is_named = has_any(&plain, MARKS) && has_digits;
+    (is_named || has_any(&plain, "separator separators")) && !has(&tokens(&plain), NEGATIONS)
 }
 
 /// Whether `answer` is `printed` with something between the digits, three by three.
@@ -93,70 +52,4 @@ pub(in crate::rules) fn is_parted(printed: &str, answer: &str) -> bool {
         && !lengths.is_empty()
         && lengths.iter().all(|length| *length == 3)
         && digits(printed) == digits(answer)
-}
-
-/// Whether a sentence has two units of one kind, one of which is `amount` times the other.
-pub(in crate::rules) fn converts(sentence: &str, amount: f64) -> bool {
-    const KINDS: [&[(&str, f64)]; 6] = [
-        &[
-            ("cent", 1.0),
-            ("penny", 1.0),
-            ("pence", 1.0),
-            ("dollar", 100.0),
-            ("euro", 100.0),
-            ("pound", 100.0),
-        ],
-        &[
-            ("second", 1.0),
-            ("minute", 60.0),
-            ("hour", 3600.0),
-            ("day", 86_400.0),
-            ("week", 604_800.0),
-        ],
-        &[
-            ("millimetre", 1.0),
-            ("millimeter", 1.0),
-            ("centimetre", 10.0),
-            ("centimeter", 10.0),
-            ("metre", 1e3),
-            ("meter", 1e3),
-            ("kilometre", 1e6),
-            ("kilometer", 1e6),
-        ],
-        &[
-            ("inch", 1.0),
-            ("foot", 12.0),
-            ("feet", 12.0),
-            ("yard", 36.0),
-        ],
-        &[
-            ("gram", 1.0),
-            ("kilogram", 1e3),
-            ("tonne", 1e6),
-            ("ton", 1e6),
-        ],
-        &[
-            ("millilitre", 1.0),
-            ("milliliter", 1.0),
-            ("litre", 1e3),
-            ("liter", 1e3),
-        ],
-    ];
-    let tokens = tokens(sentence);
-    let is_named = |name: &str| {
-        let mut tokens = tokens.iter();
-        tokens.any(|token| {
-            let ending = token.strip_prefix(name);
-            matches!(ending, Some("" | "s" | "es"))
-        })
-    };
-    KINDS.iter().any(|kind| {
-        let sizes: Vec<f64> = kind
-            .iter()
-            .filter(|(name, _)| is_named(name))
-            .map(|(_, size)| *size)
-            .collect();
-        let mut larger = sizes.iter();
-        larger.any(|large| sizes.iter().any(|small| is_near(*large, small * amount)))
-    })
 }

@@ -1,3 +1,4 @@
+use super::amounts::converts;
 use super::*;
 use crate::testing::start;
 

@@ -1,0 +1,185 @@
+//! What a sentence says and the model then did.
+//!
+//! A sentence is blamed only beside a rollout that shows what comes of it: "never use the tool" where
+//! no tool was called, "round to tens" where the answer is the printed number, rounded.
+
+use std::collections::BTreeSet;
+
+use harness::CallFormat;
+use rollout::Event;
+use serde_json::Value;
+
+use super::meaning::{
+    self, alters, asks_for_bare_answer, asks_to_print_more, calculates, forbids_print,
+    forbids_tool, has_program_behind, marks, names_argument, names_code, names_older_version,
+    names_other_language, names_tool, withholds_answer,
+};
+use super::text::numbers;
+use super::told::Sentence;
+use super::view::View;
+use crate::mining::words;
+
+/// Whether it speaks against the tools, which the model then didn't call, or asks for a bare number,
+/// where one was given.
+pub(super) fn speaks_against_tool(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    const BRIEF: usize = 80;
+    let is_brief = || {
+        let reply = view.first_reply();
+        reply.is_some_and(|at| at.text().trim().chars().count() <= BRIEF)
+    };
+    let is_against = || {
+        forbids_tool(view.harness, sentence.text)
+            || asks_for_bare_answer(sentence.text) && is_brief()
+    };
+    view.ignores_tool() && is_against()
+}
+
+/// Whether it says what the model did to the number that the tool had printed, by its words or by what
+/// all rollouts show.
+pub(super) fn alters_answer(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let numbers = view.differing_numbers();
+    let is_said = numbers.is_some_and(|(printed, answer)| alters(sentence.text, printed, answer));
+    is_said || view.facts.explains(view, sentence)
+}
+
+/// Whether it says how to calculate on a topic of which every problem fails in the same way.
+pub(super) fn misleads(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    view.facts.misunderstanding(view).is_some_and(|known| {
+        let words = words(sentence.text);
+        calculates(sentence.text) && words.iter().any(|word| is_topic(&known.topics, word))
+    })
+}
+
+/// Whether a word is one of a topic's, in whatever form.
+pub(super) fn is_topic(topics: &BTreeSet<String>, word: &str) -> bool {
+    let mut topics = topics.iter();
+    topics.any(|topic| topic.starts_with(word) || word.starts_with(topic.as_str()))
+}
+
+/// Whether it has the name of a tool that the model called or of an argument that it gave, and that
+/// doesn't exist.
+pub(super) fn names_unknown_tool(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    unknown_tool(view).is_some_and(|name| names_tool(sentence.text, name))
+        || unknown_arguments(view)
+            .iter()
+            .any(|name| names_argument(sentence.text, name))
+}
+
+fn unknown_tool<'a>(view: &View<'a>) -> Option<&'a str> {
+    let mut events = view.trajectory.events();
+    events.find_map(|(_, event)| match event {
+        Event::UnknownTool { name } => Some(name.as_str()),
+        _ => None,
+    })
+}
+
+/// Names of arguments in calls that were refused, which no tool has.
+fn unknown_arguments(view: &View<'_>) -> BTreeSet<String> {
+    let refused = view
+        .calls()
+        .filter(|call| matches!(call.step.event, Some(Event::BadArguments { .. })));
+    let is_known = |name: &String| {
+        let mut tools = view.harness.tools.values();
+        tools.any(|tool| tool.parameters["properties"].get(name).is_some())
+    };
+    refused
+        .filter_map(|call| {
+            let text = call.text();
+            let object = text.get(text.find('{')?..=text.rfind('}')?)?;
+            serde_json::from_str::<Value>(object).ok()
+        })
+        .filter_map(|call| Some(call.get("arguments").unwrap_or(&call).as_object()?.clone()))
+        .flat_map(|arguments| arguments.into_iter().map(|(name, _)| name))
+        .filter(|name| !is_known(name))
+        .collect()
+}
+
+/// Whether it has a name that Python doesn't know, as its error says, or another language or an older
+/// version where programs aren't today's Python.
+pub(super) fn names_missing_code(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let text = sentence.text;
+    let missing = view.missing_name();
+    missing.is_some_and(|(_, name)| names_code(text, name))
+        || is_in_other_language(view) && (names_other_language(text) || names_older_version(text))
+}
+
+/// Whether programs seem to be in another language: their fence says so, or Python can't read them.
+fn is_in_other_language(view: &View<'_>) -> bool {
+    const REFUSALS: [&str; 3] = [
+        "[error] SyntaxError",
+        "[error] IndentationError",
+        "[error] NameError",
+    ];
+    let is_refused = |text: &str| {
+        let mut lines = text.lines();
+        lines.any(|line| REFUSALS.iter().any(|error| line.starts_with(error)))
+    };
+    let has_label = |text: &str| {
+        let fences = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("```"));
+        let mut labels = fences.map(str::trim).filter(|label| !label.is_empty());
+        labels.any(names_other_language)
+    };
+    view.last_good_result().is_none()
+        && (view.results().any(|at| is_refused(at.text()))
+            || view.replies().any(|at| has_label(at.text())))
+}
+
+/// Whether it has a mark behind which the model put a program that the loop then didn't read.
+pub(super) fn gives_unread_mark(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let is_xml = view.harness.middleware.protocol.call_format == CallFormat::Xml;
+    let is_own = |mark: &str| is_xml && mark == "<tool_call>";
+    let is_used = |mark: &str| {
+        let mut replies = view.replies();
+        replies.any(|at| has_program_behind(at.text(), mark))
+    };
+    // Where programs are the answers, the marks may be the answer's.
+    view.ignores_tool()
+        && !view.answers_with_program()
+        && marks(sentence.text).any(|mark| !is_own(mark) && is_used(mark))
+}
+
+/// Whether it says of printing what the program then did: that it isn't needed, where it printed
+/// nothing, or to print more than the result, where the answer is the last of several numbers.
+pub(super) fn misguides_print(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let is_silent = || view.has_event(|event| matches!(event, Event::EmptyOutput));
+    let is_last_of_several = || {
+        let Some(result) = view.last_good_result() else {
+            return false;
+        };
+        let lines = view.output(result).lines();
+        let printed = lines.filter(|line| !numbers(line).is_empty()).count();
+        printed > 1 && view.value().is_some() && view.differing_numbers().is_none()
+    };
+    forbids_print(sentence.text) && is_silent()
+        || asks_to_print_more(sentence.text) && is_last_of_several()
+}
+
+/// Whether it asks for a long text, where a limit cut a reply.
+pub(super) fn asks_for_length(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    view.is_cut() && !view.has_call() && meaning::asks_for_length(sentence.text)
+}
+
+/// Whether it asks for further calls, where a result was followed by calls alone.
+pub(super) fn asks_for_more(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    // A call after an error is no further one.
+    let first = view.good_results().next();
+    let goes_on = first.is_some_and(|first| view.calls().any(|call| call.index > first.index));
+    goes_on && !view.states_answer() && meaning::asks_for_more(sentence.text)
+}
+
+/// Whether it asks for the answer in words or, with a result at hand, for none, and none can be read.
+pub(super) fn asks_for_words(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    !view.states_answer() && is_against_answer(view, sentence)
+}
+
+/// Whether it asks for the answer in words or in another form, or for none.
+pub(super) fn keeps_answer_back(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    is_against_answer(view, sentence) || view.facts.explains(view, sentence)
+}
+
+fn is_against_answer(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let has_result = view.last_good_result().is_some();
+    meaning::asks_for_words(sentence.text) || has_result && withholds_answer(sentence.text)
+}
