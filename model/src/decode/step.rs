@@ -4,7 +4,7 @@ use candle_core::{Device, Result, Tensor};
 
 use super::pool::BlockId;
 use crate::adapter::Adapter;
-use crate::kernels::paged_attention::{BLOCK, LayerCache, Reader};
+use crate::kernels::paged_attention::{BLOCK, LayerCache, Reader, Readers};
 use crate::ops::{Heads, floats};
 use crate::transformer::Transformer;
 
@@ -67,6 +67,7 @@ pub(crate) fn run(
             );
         }
     }
+    let readers = Readers::new(readers);
     let heads = model.heads();
     let (query, key_value) = (heads.query * heads.width, heads.key_value * heads.width);
     let hidden = model.decode_hidden(&tokens, &positions, adapter, |layer, q, k, v| {

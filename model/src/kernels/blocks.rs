@@ -17,7 +17,7 @@ use super::lane_gemm::PANEL;
 /// small whole number q, and scale and offset in common to `group` neighbours of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockScales {
-    /// Elements of a row that share a scale; divides k and [`super::lane_gemm::DEPTH`].
+    /// Elements of a row that share a scale; divides k and [`super::lane_gemm::DEPTH_STEP`].
     pub group: usize,
     /// Bits of q, 4 or 8.
     pub bits: u32,

@@ -26,9 +26,11 @@ pub(super) const PANEL: usize = 32;
 const BLOCK_BYTES: usize = 448 << 10;
 /// So many rows at least are computed with a panel once it is there.
 const BLOCK_ROWS: usize = 96;
-/// Positions of k computed at a time: that much of a panel stays in the first-level cache while the
-/// tiles of a block pass. Sums go on from one to the next, so this does not change them.
-pub(super) const DEPTH: usize = 256;
+/// Positions of k computed at a time, at most: that much of a panel stays in the first-level cache
+/// while the tiles of a block pass. Sums go on from one part to the next, so this does not change them.
+pub(super) const DEPTH: usize = 320;
+/// Parts of k begin at multiples of this, as blocks of weights do.
+pub(super) const DEPTH_STEP: usize = 64;
 /// Bytes of panels, as floats, of one unit of parallel work, where there are several blocks of rows:
 /// they stay in the cache too while the blocks pass. With one block, as in decoding, units are single
 /// panels: few large ones would leave a thread waiting.
@@ -85,7 +87,7 @@ impl Panels {
         scales: Option<&BlockScales>,
     ) -> Option<Self> {
         let blocks = scales
-            .filter(|scales| k % scales.group == 0 && DEPTH % scales.group == 0)
+            .filter(|scales| k % scales.group == 0 && DEPTH_STEP % scales.group == 0)
             .and_then(|scales| Blocks::new(weight, n, k, scales));
         let store = match blocks {
             Some(blocks) => Store::Blocks(blocks),
@@ -324,8 +326,9 @@ unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
         let mut accumulate = unit.accumulate;
         for (tiles, weight) in unit.terms {
             let k = weight.k;
-            for start in (0..k).step_by(DEPTH) {
-                let end = k.min(start + DEPTH);
+            let depth = depth(k);
+            for start in (0..k).step_by(depth) {
+                let end = k.min(start + depth);
                 let part = weight.part(panel, start..end, &mut decoded);
                 for first in (0..width).step_by(L::TILE_VECTORS * LANES) {
                     for index in unit.tiles.clone() {
@@ -339,6 +342,7 @@ unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
                             columns: (width - first).min(L::TILE_VECTORS * LANES),
                             stride: n,
                             accumulate,
+                            next: height * n,
                         };
                         // SAFETY: tiles of different units and rows do not overlap and lie inside the
                         // output, whose size was checked.
@@ -354,6 +358,13 @@ unsafe fn unit_kernel<L: Lanes>(unit: Unit<'_>) {
     }
 }
 
+/// Positions computed at a time, of `k`: parts of about one size, since a short one costs as many loads
+/// and stores of sums as a long one.
+fn depth(k: usize) -> usize {
+    let parts = k.div_ceil(DEPTH).max(1);
+    k.div_ceil(parts).next_multiple_of(DEPTH_STEP)
+}
+
 /// Part of one tile of inputs, `[k, rows]`, against the same part of some columns of a panel.
 struct Tile<'a> {
     k: usize,
@@ -363,6 +374,8 @@ struct Tile<'a> {
     columns: usize,
     stride: usize,
     accumulate: bool,
+    /// Distance from this tile's output to that of the tile after it.
+    next: usize,
 }
 
 impl Tile<'_> {
@@ -408,6 +421,13 @@ impl Tile<'_> {
                 }
             }
             let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
+            if self.accumulate {
+                // The next tile's sums are far away: by then they are here. Past the last one there is
+                // nothing, which a prefetch may be told to bring.
+                for (row, vector) in (0..ROWS).flat_map(|row| (0..VECTORS).map(move |v| (row, v))) {
+                    L::prefetch(out.wrapping_add(self.next + row * self.stride + vector * LANES));
+                }
+            }
             for position in 0..self.k {
                 let mut w = [L::splat(0.0); VECTORS];
                 for (vector, w) in w.iter_mut().enumerate() {

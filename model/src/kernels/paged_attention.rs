@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "SIMD lanes; threads write disjoint rows")]
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::aligned::AlignedFloats;
@@ -72,166 +74,350 @@ impl LayerCache {
     }
 
     /// Attention of every query row (`[query · width]`) over what its reader sees, into `out`.
-    pub(crate) fn attend(&self, readers: &[Reader<'_>], q: &[f32], out: &mut [f32]) {
+    pub(crate) fn attend(&self, readers: &Readers<'_>, q: &[f32], out: &mut [f32]) {
         let row = self.heads.query * self.heads.width;
-        out.par_chunks_mut(row)
-            .zip(q.par_chunks(row))
-            .zip(readers.par_iter())
-            .for_each(|((out, q), reader)| one(self, reader, q, out));
+        let mut rows: Vec<Option<&mut [f32]>> = out.chunks_mut(row).map(Some).collect();
+        let q = |index: usize| &q[index * row..(index + 1) * row];
+        let mut units = Vec::with_capacity(readers.units.len());
+        for unit in &readers.units {
+            let first = rows[unit.first].take();
+            let second = unit.second.and_then(|(second, _)| rows[second].take());
+            units.extend(first.map(|first| (unit, first, second)));
+        }
+        units
+            .into_par_iter()
+            .for_each(|(unit, first, second)| match (unit.second, second) {
+                (Some((index, shared)), Some(second)) => together(
+                    self,
+                    [readers.all[unit.first], readers.all[index]],
+                    shared,
+                    [q(unit.first), q(index)],
+                    [first, second],
+                ),
+                _ => alone(self, readers.all[unit.first], q(unit.first), first),
+            });
     }
 }
 
-fn one(cache: &LayerCache, reader: &Reader<'_>, q: &[f32], out: &mut [f32]) {
-    dispatch!(one_kernel(cache: &LayerCache, reader: &Reader<'_>, q: &[f32], out: &mut [f32]));
+/// The readers of a step, in twos where they see the same blocks first: these are then read once for
+/// both.
+pub(crate) struct Readers<'a> {
+    all: Vec<Reader<'a>>,
+    units: Vec<Unit>,
+}
+
+struct Unit {
+    first: usize,
+    /// Another reader, and how many blocks both see whole before their own ones.
+    second: Option<(usize, usize)>,
+}
+
+impl<'a> Readers<'a> {
+    pub(crate) fn new(all: Vec<Reader<'a>>) -> Self {
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        // Those of one request, or of requests with a prefix in common, stand side by side.
+        order.sort_by_key(|index| (all[*index].blocks, all[*index].position));
+        let mut units = Vec::with_capacity(all.len());
+        let mut order = order.into_iter().peekable();
+        while let Some(first) = order.next() {
+            let second = order
+                .peek()
+                .map(|second| (*second, shared(&all[first], &all[*second])));
+            let second = second.filter(|(_, shared)| *shared > 0);
+            if second.is_some() {
+                order.next();
+            }
+            units.push(Unit { first, second });
+        }
+        Self { all, units }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Reader<'a>> {
+        self.all.iter()
+    }
+}
+
+/// Blocks that both see whole, from the first on.
+fn shared(a: &Reader<'_>, b: &Reader<'_>) -> usize {
+    let whole = (a.position.min(b.position) + 1) / BLOCK;
+    let same = a.blocks.iter().zip(b.blocks).take(whole);
+    same.take_while(|(a, b)| a == b).count()
+}
+
+fn alone(cache: &LayerCache, reader: Reader<'_>, q: &[f32], out: &mut [f32]) {
+    dispatch!(alone_kernel(cache: &LayerCache, reader: Reader<'_>, q: &[f32], out: &mut [f32]));
 }
 
 #[inline(always)]
-unsafe fn one_kernel<L: Lanes>(
+unsafe fn alone_kernel<L: Lanes>(
     cache: &LayerCache,
-    reader: &Reader<'_>,
+    reader: Reader<'_>,
     q: &[f32],
     out: &mut [f32],
 ) {
-    let heads = cache.heads;
-    let (width, visible) = (heads.width, reader.position + 1);
-    let group = heads.query / heads.key_value;
-    let mut row = Row {
-        cache,
-        blocks: &reader.blocks[..visible.div_ceil(BLOCK)],
-        visible,
-        padded: width.next_multiple_of(LANES),
-        query: Vec::new(),
-        scores: Vec::new(),
-    };
-    let mut head = 0;
-    while head < heads.query {
-        // Heads of one group, at most four at a time, so that sums stay in registers.
-        let count = (group - head % group).min(4);
-        let q = &q[head * width..(head + count) * width];
-        let out = &mut out[head * width..(head + count) * width];
+    let mut rows = Rows::new(cache, [reader], 0);
+    for part in rows.parts() {
+        let (q, out) = ([&q[part.range()]], [&mut out[part.range()]]);
         // SAFETY: block ids come from the pool that sized the arrays.
         unsafe {
-            match count {
-                4 => row.heads::<L, 4>(head / group, q, out),
-                3 => row.heads::<L, 3>(head / group, q, out),
-                2 => row.heads::<L, 2>(head / group, q, out),
-                _ => row.heads::<L, 1>(head / group, q, out),
+            match part.count {
+                4 => rows.heads::<L, 4, 4>(part.kv, q, out),
+                3 => rows.heads::<L, 3, 3>(part.kv, q, out),
+                2 => rows.heads::<L, 2, 2>(part.kv, q, out),
+                _ => rows.heads::<L, 1, 1>(part.kv, q, out),
             }
         }
-        head += count;
     }
 }
 
-/// One token's attention, with room for what its heads need.
-struct Row<'a> {
+fn together(
+    cache: &LayerCache,
+    readers: [Reader<'_>; 2],
+    shared: usize,
+    q: [&[f32]; 2],
+    out: [&mut [f32]; 2],
+) {
+    dispatch!(together_kernel(
+        cache: &LayerCache,
+        readers: [Reader<'_>; 2],
+        shared: usize,
+        q: [&[f32]; 2],
+        out: [&mut [f32]; 2],
+    ));
+}
+
+#[inline(always)]
+unsafe fn together_kernel<L: Lanes>(
+    cache: &LayerCache,
+    readers: [Reader<'_>; 2],
+    shared: usize,
+    q: [&[f32]; 2],
+    out: [&mut [f32]; 2],
+) {
+    let mut rows = Rows::new(cache, readers, shared);
+    let [first, second] = out;
+    for part in rows.parts() {
+        let q = q.map(|q| &q[part.range()]);
+        let out = [&mut first[part.range()], &mut second[part.range()]];
+        // SAFETY: block ids come from the pool that sized the arrays.
+        unsafe {
+            match part.count {
+                4 => rows.heads::<L, 4, 8>(part.kv, q, out),
+                3 => rows.heads::<L, 3, 6>(part.kv, q, out),
+                2 => rows.heads::<L, 2, 4>(part.kv, q, out),
+                _ => rows.heads::<L, 1, 2>(part.kv, q, out),
+            }
+        }
+    }
+}
+
+/// Query heads of one key-value head that are computed together.
+struct Part {
+    kv: usize,
+    first: usize,
+    count: usize,
+    width: usize,
+}
+
+impl Part {
+    /// Their place in a row.
+    fn range(&self) -> Range<usize> {
+        self.first * self.width..(self.first + self.count) * self.width
+    }
+}
+
+/// The attention of one token, or of two at once, with room for what their heads need.
+struct Rows<'a, const ROWS: usize> {
     cache: &'a LayerCache,
-    blocks: &'a [u32],
-    visible: usize,
+    /// Of each row the blocks that it sees, and how many tokens.
+    sight: [(&'a [u32], usize); ROWS],
+    /// Leading blocks that all rows see whole.
+    shared: usize,
     /// Head width rounded up to whole vectors; beyond the width all stored values are zero.
     padded: usize,
     query: Vec<f32>,
     scores: Vec<f32>,
 }
 
-impl Row<'_> {
-    /// Attention of `HEADS` query heads that share key-value head `kv`.
+impl<'a, const ROWS: usize> Rows<'a, ROWS> {
     #[inline(always)]
-    unsafe fn heads<L: Lanes, const HEADS: usize>(
+    fn new(cache: &'a LayerCache, readers: [Reader<'a>; ROWS], shared: usize) -> Self {
+        Self {
+            cache,
+            sight: readers.map(|reader| {
+                let visible = reader.position + 1;
+                (&reader.blocks[..visible.div_ceil(BLOCK)], visible)
+            }),
+            shared,
+            padded: cache.heads.width.next_multiple_of(LANES),
+            query: Vec::new(),
+            scores: Vec::new(),
+        }
+    }
+
+    /// Heads of one group at a time, at most four, so that sums stay in registers.
+    fn parts(&self) -> impl Iterator<Item = Part> + use<ROWS> {
+        let heads = self.cache.heads;
+        let group = heads.query / heads.key_value;
+        (0..heads.key_value).flat_map(move |kv| {
+            (0..group).step_by(4).map(move |at| Part {
+                kv,
+                first: kv * group + at,
+                count: (group - at).min(4),
+                width: heads.width,
+            })
+        })
+    }
+
+    /// Attention of `HEADS` query heads of every row that share key-value head `kv`; `ALL` is the number
+    /// of heads of all rows.
+    #[inline(always)]
+    unsafe fn heads<L: Lanes, const HEADS: usize, const ALL: usize>(
         &mut self,
         kv: usize,
-        q: &[f32],
-        out: &mut [f32],
+        q: [&[f32]; ROWS],
+        out: [&mut [f32]; ROWS],
     ) {
-        let Heads {
-            key_value, width, ..
-        } = self.cache.heads;
-        let (padded, visible) = (self.padded, self.visible);
-        let length = self.blocks.len() * BLOCK;
+        let width = self.cache.heads.width;
+        let (padded, shared) = (self.padded, self.shared);
+        let longest = self.sight.iter().map(|(blocks, _)| blocks.len()).max();
+        let length = longest.unwrap_or(0) * BLOCK;
         self.query.clear();
-        self.query.resize(HEADS * padded, 0.0);
-        for (slot, q) in self
-            .query
-            .chunks_exact_mut(padded)
-            .zip(q.chunks_exact(width))
-        {
+        self.query.resize(ALL * padded, 0.0);
+        let queries = q.iter().flat_map(|q| q.chunks_exact(width));
+        for (slot, q) in self.query.chunks_exact_mut(padded).zip(queries) {
             slot[..width].copy_from_slice(q);
         }
-        self.scores.resize(HEADS * length, 0.0);
-        let size = self.cache.head_size();
-        let base = |block: u32| (block as usize * key_value + kv) * size;
-        let query = self.query.as_ptr();
-        let scale = 1.0 / (width as f32).sqrt();
+        self.scores.resize(ALL * length, 0.0);
         // SAFETY: block ids come from the pool that sized the arrays, and `kv` is one of the heads,
         // which `new` has checked to be shared out evenly; every head of a block has BLOCK × `padded`
-        // floats, `padded` being a multiple of LANES; queries and scores were just sized for HEADS.
+        // floats, `padded` being a multiple of LANES; queries and scores were just sized for ALL.
         unsafe {
-            let keys = |index: usize| self.cache.keys.as_ptr().add(base(self.blocks[index]));
-            let target = self.scores.as_mut_ptr();
-            let mut index = 0;
-            while index < self.blocks.len() {
-                let to = target.add(index * BLOCK);
-                index += if L::ATTENTION_VECTORS == 4 && index + 4 <= self.blocks.len() {
+            let (query, target) = (self.query.as_ptr(), self.scores.as_mut_ptr());
+            let span = |row: usize, blocks: Range<usize>| Span {
+                kv,
+                row,
+                blocks,
+                query: query.add(row * HEADS * padded),
+                scores: target.add(row * HEADS * length),
+                length,
+            };
+            self.score::<L, ALL>(span(0, 0..shared));
+            for (row, (blocks, _)) in self.sight.iter().enumerate() {
+                self.score::<L, HEADS>(span(row, shared..blocks.len()));
+            }
+            for (head, scores) in self.scores.chunks_exact_mut(length).enumerate() {
+                softmax_kernel::<L>(&mut scores[..self.sight[head / HEADS].1]);
+            }
+            let mut column = 0;
+            while column < padded {
+                let mut sums = [[0.0; 4 * LANES]; ALL];
+                let left = (padded - column) / LANES;
+                let vectors = fitting::<L>(ALL).min(if left >= 4 { 4 } else { left.min(2) });
+                self.mix::<L, ALL>(span(0, 0..shared), column, vectors, &mut sums);
+                for (row, (blocks, _)) in self.sight.iter().enumerate() {
+                    let own = span(row, shared..blocks.len());
+                    let sums = &mut sums[row * HEADS..(row + 1) * HEADS];
+                    self.mix::<L, HEADS>(own, column, vectors, sums);
+                }
+                let count = (vectors * LANES).min(width.saturating_sub(column));
+                for (head, sums) in sums.iter().enumerate() {
+                    let at = head % HEADS * width + column;
+                    out[head / HEADS][at..at + count].copy_from_slice(&sums[..count]);
+                }
+                column += vectors * LANES;
+            }
+        }
+    }
+
+    /// Keys of block `index` of a span.
+    #[inline(always)]
+    fn place(&self, span: &Span, index: usize) -> usize {
+        let block = self.sight[span.row].0[index] as usize;
+        (block * self.cache.heads.key_value + span.kv) * self.cache.head_size()
+    }
+
+    /// Scores of `HEADS` heads against the span's blocks. Several blocks at a time, since a query's
+    /// value is then read once for all.
+    #[inline(always)]
+    unsafe fn score<L: Lanes, const HEADS: usize>(&self, span: Span) {
+        let scale = 1.0 / (self.cache.heads.width as f32).sqrt();
+        let most = fitting::<L>(HEADS);
+        // SAFETY: the caller's, for the blocks of the span.
+        unsafe {
+            let keys = |index: usize| self.cache.keys.as_ptr().add(self.place(&span, index));
+            let mut index = span.blocks.start;
+            while index < span.blocks.end {
+                let to = span.scores.add(index * BLOCK);
+                let left = span.blocks.end - index;
+                let (query, padded, length) = (span.query, self.padded, span.length);
+                index += if most >= 4 && left >= 4 {
                     let keys = std::array::from_fn(|at| keys(index + at));
                     score::<L, HEADS, 4>(keys, query, padded, scale, to, length)
-                } else if L::ATTENTION_VECTORS >= 2 && index + 2 <= self.blocks.len() {
+                } else if most >= 2 && left >= 2 {
                     let keys = std::array::from_fn(|at| keys(index + at));
                     score::<L, HEADS, 2>(keys, query, padded, scale, to, length)
                 } else {
                     score::<L, HEADS, 1>([keys(index)], query, padded, scale, to, length)
                 };
             }
-            for scores in self.scores.chunks_exact_mut(length) {
-                softmax_kernel::<L>(&mut scores[..visible]);
-            }
-            let scores = self.scores.as_ptr();
-            let values = |index: usize| self.cache.values.as_ptr().add(base(self.blocks[index]));
-            let mut vector = 0;
-            while vector * LANES < padded {
-                let left = padded / LANES - vector;
-                let mut sums = [[0.0; 4 * LANES]; HEADS];
-                let done = if L::ATTENTION_VECTORS == 4 && left >= 4 {
-                    self.mix::<L, HEADS, 4>(values, vector * LANES, scores, &mut sums)
-                } else if L::ATTENTION_VECTORS >= 2 && left >= 2 {
-                    self.mix::<L, HEADS, 2>(values, vector * LANES, scores, &mut sums)
-                } else {
-                    self.mix::<L, HEADS, 1>(values, vector * LANES, scores, &mut sums)
-                };
-                let column = vector * LANES;
-                let count = (done * LANES).min(width.saturating_sub(column));
-                for (head, sums) in sums.iter().enumerate() {
-                    out[head * width + column..head * width + column + count]
-                        .copy_from_slice(&sums[..count]);
-                }
-                vector += done;
+        }
+    }
+
+    /// Adds `vectors` vectors of columns of the span's values, weighted by every head's probabilities.
+    #[inline(always)]
+    unsafe fn mix<L: Lanes, const HEADS: usize>(
+        &self,
+        span: Span,
+        column: usize,
+        vectors: usize,
+        sums: &mut [[f32; 4 * LANES]],
+    ) {
+        // SAFETY: the caller's, for the blocks of the span.
+        unsafe {
+            match vectors {
+                4 => self.mix_vectors::<L, HEADS, 4>(span, column, sums),
+                2 => self.mix_vectors::<L, HEADS, 2>(span, column, sums),
+                _ => self.mix_vectors::<L, HEADS, 1>(span, column, sums),
             }
         }
     }
 
-    /// `VECTORS` vectors of columns of the sum of values, weighted by every head's probabilities;
-    /// returns `VECTORS`.
     #[inline(always)]
-    unsafe fn mix<L: Lanes, const HEADS: usize, const VECTORS: usize>(
+    unsafe fn mix_vectors<L: Lanes, const HEADS: usize, const VECTORS: usize>(
         &self,
-        values: impl Fn(usize) -> *const f32,
+        span: Span,
         column: usize,
-        scores: *const f32,
-        out: &mut [[f32; 4 * LANES]; HEADS],
-    ) -> usize {
-        let length = self.blocks.len() * BLOCK;
-        // SAFETY: the caller's: a block of values behind every pointer, HEADS rows of scores.
+        out: &mut [[f32; 4 * LANES]],
+    ) {
+        let visible = self.sight[span.row].1;
+        // SAFETY: the caller's: a block of values behind every place, HEADS rows of scores and sums.
         unsafe {
             let mut sums = [[L::splat(0.0); VECTORS]; HEADS];
-            for index in 0..self.blocks.len() {
-                let values = values(index).add(column);
-                let scores = scores.add(index * BLOCK);
-                for slot in 0..BLOCK.min(self.visible - index * BLOCK) {
+            for (sums, out) in sums.iter_mut().zip(&*out) {
+                for (at, sum) in sums.iter_mut().enumerate() {
+                    *sum = L::load(out[at * LANES..].as_ptr());
+                }
+            }
+            for index in span.blocks.clone() {
+                let values = self
+                    .cache
+                    .values
+                    .as_ptr()
+                    .add(self.place(&span, index) + column);
+                let scores = span.scores.add(index * BLOCK);
+                for slot in 0..BLOCK.min(visible - index * BLOCK) {
                     let row = values.add(slot * self.padded);
                     let mut values = [L::splat(0.0); VECTORS];
                     for (at, value) in values.iter_mut().enumerate() {
                         *value = L::load(row.add(at * LANES));
                     }
                     for (head, sums) in sums.iter_mut().enumerate() {
-                        let p = L::splat(*scores.add(head * length + slot));
+                        let p = L::splat(*scores.add(head * span.length + slot));
                         for (sum, value) in sums.iter_mut().zip(values) {
                             *sum = p.mul_add(value, *sum);
                         }
@@ -244,12 +430,33 @@ impl Row<'_> {
                 }
             }
         }
-        VECTORS
+    }
+}
+
+/// Some blocks that some heads see: of row `row`, or the first ones of all rows.
+struct Span {
+    kv: usize,
+    row: usize,
+    blocks: Range<usize>,
+    /// Queries of the heads, one after the other.
+    query: *const f32,
+    /// Rows of scores, `length` apart.
+    scores: *mut f32,
+    length: usize,
+}
+
+/// Vectors (1, 2 or 4) whose sums for so many heads fit into the registers.
+#[inline(always)]
+fn fitting<L: Lanes>(heads: usize) -> usize {
+    match L::ATTENTION_SUMS / heads {
+        0 | 1 => 1,
+        2 | 3 => 2,
+        _ => 4,
     }
 }
 
 /// Every head's scores against `VECTORS` blocks of keys, to rows of `out` that are `length` apart;
-/// returns `VECTORS`. Several blocks at a time, since a query's value is then read once for all.
+/// returns `VECTORS`.
 #[inline(always)]
 unsafe fn score<L: Lanes, const HEADS: usize, const VECTORS: usize>(
     keys: [*const f32; VECTORS],
@@ -368,7 +575,7 @@ mod tests {
                 let mut out = vec![0.0; q.len()];
                 // SAFETY: portable lanes need no feature, the others are tried where it is there.
                 unsafe {
-                    one_kernel::<super::super::simd::Portable>(&cache, &reader, &q, &mut out)
+                    alone_kernel::<super::super::simd::Portable>(&cache, reader, &q, &mut out)
                 };
                 check("portable", &out);
                 #[cfg(target_arch = "x86_64")]
@@ -379,16 +586,79 @@ mod tests {
                     {
                         out.fill(0.0);
                         // SAFETY: as above.
-                        unsafe { one_kernel::<Avx2>(&cache, &reader, &q, &mut out) };
+                        unsafe { alone_kernel::<Avx2>(&cache, reader, &q, &mut out) };
                         check("AVX2", &out);
                     }
                     if std::arch::is_x86_feature_detected!("avx512f") {
                         out.fill(0.0);
                         // SAFETY: as above.
-                        unsafe { one_kernel::<Avx512>(&cache, &reader, &q, &mut out) };
+                        unsafe { alone_kernel::<Avx512>(&cache, reader, &q, &mut out) };
                         check("AVX-512", &out);
                     }
                 }
+            }
+        }
+    }
+
+    /// Requests with a prefix in common, tokens of one request, and one that shares nothing.
+    #[test]
+    fn what_is_read_together_is_as_alone_to_the_bit() {
+        let value = |i: usize| (i * 7919 % 61) as f32 / 30.0 - 1.0;
+        for (query, key_value, width) in [(9, 3, 64), (8, 2, 32), (2, 2, 80), (5, 1, 16)] {
+            let heads = Heads {
+                query,
+                key_value,
+                width,
+            };
+            let mut cache = LayerCache::new(24, heads);
+            for (block, slot) in (0..24).flat_map(|block| (0..BLOCK).map(move |slot| (block, slot)))
+            {
+                let row = |seed: usize| -> Vec<f32> {
+                    let at = (block as usize * BLOCK + slot) * 31 + seed;
+                    (0..key_value * width).map(|i| value(at + i * 7)).collect()
+                };
+                cache.write(block, slot, &row(1), &row(5));
+            }
+            let prefix = [3, 1, 4, 15, 9, 2, 6, 5];
+            let with = |own: &[u32]| [&prefix, own].concat();
+            let blocks = [
+                with(&[7, 8]),
+                with(&[10]),
+                vec![20, 21, 22, 23],
+                with(&[11, 12, 13]),
+            ];
+            let reader = |request: usize, position| Reader {
+                blocks: &blocks[request],
+                position,
+            };
+            let all = vec![
+                reader(0, 150),
+                reader(2, 3),
+                reader(1, 130),
+                reader(1, 131),
+                reader(3, 170),
+                reader(2, 60),
+                reader(2, 61),
+                reader(0, 5),
+            ];
+            let readers = Readers::new(all.clone());
+            assert!(
+                readers
+                    .units
+                    .iter()
+                    .filter(|unit| unit.second.is_some())
+                    .count()
+                    >= 2
+            );
+            let row = query * width;
+            let q: Vec<f32> = (0..all.len() * row).map(|i| value(i * 13 + 3)).collect();
+            let mut out = vec![f32::NAN; q.len()];
+            cache.attend(&readers, &q, &mut out);
+            for (index, reader) in all.into_iter().enumerate() {
+                let span = index * row..(index + 1) * row;
+                let mut own = vec![0.0; row];
+                alone(&cache, reader, &q[span.clone()], &mut own);
+                assert_eq!(own, out[span], "{heads:?}, reader {index}");
             }
         }
     }

@@ -25,11 +25,14 @@ pub(crate) trait Lanes: Copy {
     const TILE_ROWS: usize;
     /// Vectors of columns of a matrix tile.
     const TILE_VECTORS: usize;
-    /// Vectors of keys or values (1, 2 or 4) whose sums for three or four heads fit into the
-    /// registers.
-    const ATTENTION_VECTORS: usize;
+    /// Vectors of sums over keys or values that fit into the registers beside what they are computed
+    /// from.
+    const ATTENTION_SUMS: usize;
 
     unsafe fn splat(value: f32) -> Self;
+    /// Bring the line at `pointer`, which need not be valid, into the first-level cache.
+    #[inline(always)]
+    unsafe fn prefetch(_pointer: *const f32) {}
     unsafe fn load(pointer: *const f32) -> Self;
     unsafe fn store(self, pointer: *mut f32);
     /// `self * factor + addend`.
@@ -106,7 +109,7 @@ pub(crate) struct Portable([f32; LANES]);
 impl Lanes for Portable {
     const TILE_ROWS: usize = 4;
     const TILE_VECTORS: usize = 2;
-    const ATTENTION_VECTORS: usize = 1;
+    const ATTENTION_SUMS: usize = 1;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -158,8 +161,12 @@ mod x86 {
         // loop, which halves the rate.
         const TILE_ROWS: usize = 10;
         const TILE_VECTORS: usize = 2;
-        const ATTENTION_VECTORS: usize = 4;
+        const ATTENTION_SUMS: usize = 20;
 
+        #[inline(always)]
+        unsafe fn prefetch(pointer: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) }
+        }
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
             unsafe { Self(_mm512_set1_ps(value)) }
@@ -226,8 +233,12 @@ mod x86 {
         // Twelve of the sixteen registers are sums, two hold weights, one the input.
         const TILE_ROWS: usize = 6;
         const TILE_VECTORS: usize = 1;
-        const ATTENTION_VECTORS: usize = 2;
+        const ATTENTION_SUMS: usize = 8;
 
+        #[inline(always)]
+        unsafe fn prefetch(pointer: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) }
+        }
         #[inline(always)]
         unsafe fn splat(value: f32) -> Self {
             unsafe { Self(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
