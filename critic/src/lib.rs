@@ -46,5 +46,5 @@ pub use record::{
     record_schema,
 };
 pub use repairs::Repair;
-pub use rules::{Rule, rule, rules};
+pub use rules::{Rule, is_lucky, rule, rules};
 pub use scoreboard::{DIMENSIONS, Score, Scoreboard};

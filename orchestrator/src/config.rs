@@ -299,15 +299,22 @@ pub struct ModelLoopConfig {
     pub is_enabled: bool,
     /// Evolve problems rolled out for trajectories in each round.
     pub gather_tasks: usize,
-    /// Rollouts of each.
+    /// Most rollouts of each: a problem that has given `max_per_task` is not rolled out again.
     pub samples: u32,
     /// Sampling temperature of these rollouts, the harness's own where left out. What a model
     /// already says at temperature 0 teaches it little; verified answers it finds by sampling do.
     pub temperature: Option<f64>,
-    /// Fewer verified trajectories than this train nothing.
+    /// With fewer trajectories of its own to learn from a round trains nothing.
     pub min_trajectories: usize,
     /// Most trajectories of one problem.
     pub max_per_task: usize,
+    /// Whether right answers are left out that no result of a tool gave, where tools were called.
+    pub drop_lucky: bool,
+    /// What a trajectory counts whose problem hardly any rollout solves, where 1 is what one counts
+    /// that every rollout solves; the share of failures decides between the two.
+    pub hard_weight: f64,
+    /// Share of the trajectories that are earlier rounds', on other problems than the round's own.
+    pub replay: f64,
     /// Supervised fine-tuning.
     pub sft: SftConfig,
 }
@@ -321,6 +328,9 @@ impl Default for ModelLoopConfig {
             temperature: None,
             min_trajectories: 8,
             max_per_task: 2,
+            drop_lucky: true,
+            hard_weight: 1.0,
+            replay: 0.0,
             sft: SftConfig::default(),
         }
     }
@@ -476,6 +486,19 @@ impl Loaded {
             && !(0.0..=2.0).contains(&temperature)
         {
             return fail("model_loop.temperature", "must lie between 0 and 2");
+        }
+        if model_loop.samples == 0 || model_loop.max_per_task == 0 {
+            let field = match model_loop.samples {
+                0 => "model_loop.samples",
+                _ => "model_loop.max_per_task",
+            };
+            return fail(field, "must be at least 1");
+        }
+        if !(1.0..=100.0).contains(&model_loop.hard_weight) {
+            return fail("model_loop.hard_weight", "must lie between 1 and 100");
+        }
+        if !(0.0..1.0).contains(&model_loop.replay) {
+            return fail("model_loop.replay", "must be at least 0 and below 1");
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device};
 use model::weights::Checkpoint;
 use nix::sys::statvfs::statvfs;
-use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
 use trainer::full::FullModel;
 use trainer::plan::{DiskPlan, MemoryPlan, available_memory};
@@ -21,7 +20,8 @@ use crate::clock::unix_seconds;
 use crate::config::StartKind;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
-use crate::report::{TrainRow, ValidationRow, kind};
+use crate::report::{SelectionRow, TrainRow, ValidationRow, kind};
+use crate::selection::Chosen;
 use crate::stop::StopReason;
 use crate::trained_weights::{self, TrainedWeights};
 use crate::training_rows::{held_out, row_of_messages, rows};
@@ -44,8 +44,8 @@ pub(crate) struct Lesson {
     trajectories: usize,
     /// Problems that are validated on instead.
     held_out: usize,
-    /// Rollouts all of them were chosen from.
-    gathered: usize,
+    /// How all of them were chosen.
+    selection: SelectionRow,
 }
 
 /// What a training took, the part before an interruption not counted.
@@ -61,19 +61,22 @@ impl Workshop {
     /// [`RunError::Dataset`] when that is nothing.
     pub(crate) fn lesson(
         &self,
-        chosen: &[&Trajectory],
-        gathered: usize,
+        chosen: &[Chosen],
+        selection: SelectionRow,
     ) -> Result<Lesson, RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
         let mut usable = Vec::with_capacity(chosen.len());
-        for trajectory in chosen {
+        for Chosen { trajectory, weight } in chosen {
             let mut found = rows(trajectory, &base.stop_tokens);
             if found.is_empty() {
                 found.extend(row_of_messages(base, trajectory)?);
             }
+            for row in &mut found {
+                row.weight = *weight;
+            }
             if !found.is_empty() {
-                usable.push((*trajectory, found));
+                usable.push((trajectory, found));
             }
         }
         let lost = chosen.len() - usable.len();
@@ -109,7 +112,7 @@ impl Workshop {
             dataset,
             trajectories,
             held_out: aside.len(),
-            gathered,
+            selection,
         })
     }
 
@@ -117,7 +120,7 @@ impl Workshop {
     pub(crate) async fn skip_training(
         &self,
         round: u32,
-        gathered: usize,
+        selection: SelectionRow,
         reason: String,
     ) -> Result<(), RunError> {
         self.line(format!("round {round}: no fine-tuning: {reason}"));
@@ -126,7 +129,8 @@ impl Workshop {
             adapter: None,
             skipped: Some(reason),
             trajectories: 0,
-            gathered,
+            gathered: selection.gathered,
+            selection: Some(selection),
             steps: 0,
             loss: None,
             validation: None,
@@ -276,7 +280,8 @@ impl Workshop {
             adapter: Some(adapter.clone()),
             skipped: None,
             trajectories: lesson.trajectories,
-            gathered: lesson.gathered,
+            gathered: lesson.selection.gathered,
+            selection: Some(lesson.selection),
             steps: taken,
             loss: outcome
                 .losses

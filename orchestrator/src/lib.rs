@@ -47,6 +47,7 @@ pub mod rollouts;
 pub mod run;
 mod screening;
 pub mod seed;
+mod selection;
 pub mod serve_model;
 pub mod serving;
 pub mod splits;

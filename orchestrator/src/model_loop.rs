@@ -6,7 +6,6 @@ use harness::Harness;
 use registry::{AdapterId, ModelId, PairingRecord, RunId};
 use rollout::policy::Policy;
 use rollout::task::Split;
-use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
 use crate::config::MethodKind;
@@ -14,11 +13,11 @@ use crate::error::RunError;
 use crate::gate::decide::Verdict;
 use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, trailer};
-use crate::report::{WeightsRow, kind};
+use crate::report::{SelectionRow, WeightsRow, kind};
 use crate::rollouts::{Arm, Trial, draw};
+use crate::selection::{Chosen, Selector};
 use crate::serving;
 use crate::trained_weights::Dropped;
-use crate::training_rows::select;
 use crate::workshop::{Workshop, local_id};
 
 impl Workshop {
@@ -39,23 +38,28 @@ impl Workshop {
             return Ok(current);
         }
         let policy = self.policy(current.as_deref()).await?;
-        let trajectories = self.gather(round, head, &policy).await?;
-        let chosen = select(&trajectories, config.max_per_task);
-        let gathered = trajectories.len();
+        let (mut chosen, mut counts) = self.gather(round, head, &policy).await?;
+        self.record_choice(round, &chosen).await?;
         if chosen.len() < config.min_trajectories {
             let reason = format!(
-                "{} verified trajectories, model_loop.min_trajectories is {}",
+                "{} trajectories to learn from, model_loop.min_trajectories is {}",
                 chosen.len(),
                 config.min_trajectories
             );
-            self.skip_training(round, gathered, reason).await?;
+            self.skip_training(round, counts, reason).await?;
             return Ok(current);
         }
-        let lesson = match self.lesson(&chosen, gathered) {
+        let replayed = self.replayed(round, &chosen).await?;
+        counts.replayed = replayed.len();
+        chosen.extend(replayed);
+        self.line(format!(
+            "round {round}: {}",
+            counts.told(config.max_per_task)
+        ));
+        let lesson = match self.lesson(&chosen, counts) {
             // The same trajectories would fail the same way for ever; the round keeps its weights.
             Err(RunError::Dataset(error)) => {
-                self.skip_training(round, gathered, error.to_string())
-                    .await?;
+                self.skip_training(round, counts, error.to_string()).await?;
                 return Ok(current);
             }
             lesson => lesson?,
@@ -71,28 +75,17 @@ impl Workshop {
         })
     }
 
-    /// Rollouts on evolve problems under the evolved harness.
+    /// Rollouts on evolve problems under the evolved harness, and which of them to learn from. A problem
+    /// that has given enough is not rolled out again.
     async fn gather(
         &self,
         round: u32,
         head: &Head,
         policy: &Arc<dyn Policy>,
-    ) -> Result<Vec<Trajectory>, RunError> {
+    ) -> Result<(Vec<Chosen>, SelectionRow), RunError> {
         let config = &self.loaded.config.model_loop;
         let seed = self.seed().derive("gather").derive(round);
         let tasks = draw(&self.splits.evolve, config.gather_tasks, seed);
-        let trials: Vec<Trial> = (0..config.samples)
-            .flat_map(|sample| {
-                tasks.iter().map(move |trial| Trial {
-                    task: trial.task.clone(),
-                    seed: seed
-                        .derive(sample)
-                        .derive(trial.task.content_hash().as_str())
-                        .value(),
-                })
-            })
-            .collect();
-        let title = format!("round {round} · gather under {}", head.name());
         let harness = match config.temperature {
             None => Arc::clone(&head.harness),
             Some(temperature) => {
@@ -101,10 +94,32 @@ impl Workshop {
                 Arc::new(explorer)
             }
         };
-        let rolled = self
-            .roll(&title, policy, &harness, Split::Evolve, &trials)
-            .await?;
-        Ok(rolled.into_iter().flatten().collect())
+        let mut selector = Selector::new(config, &harness);
+        for sample in 0..config.samples {
+            let wanted = tasks.iter().map(|trial| &trial.task);
+            let wanted = wanted.filter(|task| selector.wants(&task.content_hash()));
+            let sampled = seed.derive(sample);
+            let trials: Vec<Trial> = wanted
+                .map(|task| Trial {
+                    task: task.clone(),
+                    seed: sampled.derive(task.content_hash().as_str()).value(),
+                })
+                .collect();
+            if trials.is_empty() {
+                break;
+            }
+            let mut title = format!("round {round} · gather under {}", head.name());
+            if config.samples > 1 {
+                title.push_str(&format!(", sample {}", sample + 1));
+            }
+            let rolled = self
+                .roll(&title, policy, &harness, Split::Evolve, &trials)
+                .await?;
+            for trajectory in rolled.into_iter().flatten() {
+                selector.offer(trajectory);
+            }
+        }
+        Ok(selector.finish())
     }
 
     /// The gate for weights: both arms under the same harness.

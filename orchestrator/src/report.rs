@@ -14,8 +14,8 @@ use crate::store::{SessionRow, Store, StoreError};
 
 pub(crate) use self::failures::causes;
 pub use self::rows::{
-    ClusterRow, DiagnoseRow, EvaluateRow, PatchRow, Promise, RefusedRow, TrainRow, ValidationRow,
-    WeightsRow,
+    ClusterRow, DiagnoseRow, EvaluateRow, PatchRow, Promise, RefusedRow, SelectionRow, TrainRow,
+    ValidationRow, WeightsRow,
 };
 pub use self::safeguards::{
     Cause, Place, Point, ReferenceRow, RemovalRow, RetentionRow, RollbackRow,
@@ -34,6 +34,8 @@ pub mod kind {
     pub const PATCH: &str = "decide_patch";
     /// A decision on weights.
     pub const WEIGHTS: &str = "decide_weights";
+    /// What a round chose to learn from.
+    pub const SELECTION: &str = "select";
     /// A finished fine-tuning.
     pub const TRAIN: &str = "train";
     /// A cell of the table: weights × harness on the test split.

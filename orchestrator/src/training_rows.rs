@@ -1,6 +1,6 @@
-//! From trajectories to supervised rows: which rollouts teach, and which of their tokens.
+//! From trajectories to supervised rows: which tokens of a rollout are learnt from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rollout::policy::Renderer;
 use rollout::trajectory::{ModelCall, Trajectory};
@@ -11,27 +11,6 @@ use trainer::conversation::{ConversationError, Encoder};
 use crate::base_model::BaseModel;
 use crate::error::RunError;
 use crate::seed::Seed;
-
-/// Verified trajectories to learn from, at most `per_task` of one problem, no two with the same
-/// replies. The order is that of the trajectories given.
-pub fn select(trajectories: &[Trajectory], per_task: usize) -> Vec<&Trajectory> {
-    let mut seen: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
-    trajectories
-        .iter()
-        .filter(|t| t.verdict.correct)
-        .filter(|trajectory| {
-            // Texts rather than ids: a server gives none.
-            let written = trajectory.messages.iter().filter(|message| message.train);
-            let replies: Vec<&str> = written.map(|message| message.content.as_str()).collect();
-            let known = seen.entry(trajectory.task_hash.as_str()).or_default();
-            if known.len() >= per_task || known.contains(&replies) {
-                return false;
-            }
-            known.push(replies);
-            true
-        })
-        .collect()
-}
 
 /// The problems that are validated on, of those named by their hashes: `share` of them, but at least
 /// one, and never all. Problems and not trajectories, so that none is on both sides. A problem's rank
@@ -101,6 +80,7 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
             id: name(index),
             tokens,
             mask,
+            weight: 1.0,
         })
         .collect()
 }
@@ -215,6 +195,7 @@ mod tests {
             id: trajectory().id.as_str().to_owned(),
             tokens: encoded.ids,
             mask,
+            weight: 1.0,
         }
     }
 

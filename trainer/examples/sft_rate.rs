@@ -188,6 +188,7 @@ fn random_rows(length: usize, count: usize, vocabulary: usize) -> Vec<Row> {
                 .map(|_| random.random_range(0..vocabulary as u32))
                 .collect(),
             mask: (0..length).map(|at| at >= length - length / 4).collect(),
+            weight: 1.0,
         })
         .collect()
 }

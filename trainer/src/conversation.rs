@@ -187,6 +187,7 @@ impl Found {
             id: id.to_owned(),
             tokens: self.ids,
             mask,
+            weight: 1.0,
         }
     }
 }

@@ -22,6 +22,12 @@ pub enum DatasetError {
         /// Its mask.
         mask: usize,
     },
+    /// A weight that nothing can count by.
+    #[error("row {id}: a weight must be above 0 and finite")]
+    Weight {
+        /// The row.
+        id: String,
+    },
     /// Two rows of one name, which the training order could not tell apart.
     #[error("row {id} stands twice in the dataset")]
     Duplicate {
@@ -57,7 +63,7 @@ pub enum Refusal {
 }
 
 /// One sequence to learn from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name in messages and in the training order.
     pub id: String,
@@ -65,6 +71,8 @@ pub struct Row {
     pub tokens: Vec<u32>,
     /// Whether each token counts for the loss. The first never does: nothing predicts it.
     pub mask: Vec<bool>,
+    /// What each of those tokens counts beside other rows'; 1 where all count alike.
+    pub weight: f32,
 }
 
 impl Row {
@@ -78,14 +86,13 @@ impl Row {
 pub(crate) fn pack<R: Borrow<Row>>(rows: &[R]) -> (TokenTree, Targets) {
     let rows: Vec<&Row> = rows.iter().map(<R as Borrow<Row>>::borrow).collect();
     let sequences: Vec<&[u32]> = rows.iter().map(|row| row.tokens.as_slice()).collect();
-    let masks: Vec<Vec<bool>> = rows.iter().map(|row| row.mask.clone()).collect();
     let tree = TokenTree::new(&sequences);
-    let targets = Targets::new(&tree, &masks);
+    let targets = Targets::weighted(&tree, rows.iter().map(|row| (&row.mask[..], row.weight)));
     (tree, targets)
 }
 
 /// Rows that passed every check.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
     rows: Vec<Row>,
     validation: Vec<Row>,
@@ -115,6 +122,9 @@ impl Dataset {
                     tokens,
                     mask,
                 });
+            }
+            if !(row.weight > 0.0 && row.weight.is_finite()) {
+                return Err(DatasetError::Weight { id: row.id });
             }
             if !names.insert(row.id.clone()) {
                 return Err(DatasetError::Duplicate { id: row.id });
@@ -184,6 +194,9 @@ impl Dataset {
                 hasher.update(side.as_bytes());
                 hasher.update(row.id.as_bytes());
                 hasher.update(&[0]);
+                if row.weight != 1.0 {
+                    hasher.update(&row.weight.to_le_bytes());
+                }
                 for (token, mask) in row.tokens.iter().zip(&row.mask) {
                     hasher.update(&token.to_le_bytes());
                     hasher.update(&[u8::from(*mask)]);
@@ -219,6 +232,7 @@ mod tests {
             id: id.into(),
             tokens: (0..tokens as u32).collect(),
             mask: (0..tokens).map(|i| targets.contains(&i)).collect(),
+            weight: 1.0,
         }
     }
 
@@ -242,6 +256,23 @@ mod tests {
         let error = Dataset::new(vec![row("long", 9, 3..9)], 8, 0.0).expect_err("too long");
         assert!(error.to_string().contains("too_long"));
         assert_eq!(Dataset::new(vec![], 8, 1.0), Err(DatasetError::Empty));
+    }
+
+    #[test]
+    fn a_weight_is_part_of_the_identity_and_must_count() {
+        let weighed = |weight: f32| {
+            let row = Row {
+                weight,
+                ..row("a", 4, 1..4)
+            };
+            Dataset::new(vec![row], 8, 0.0)
+        };
+        let hash = |weight: f32| weighed(weight).expect("counts").hash();
+        assert_ne!(hash(1.0), hash(2.0));
+        for weight in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            let refused = Err(DatasetError::Weight { id: "a".into() });
+            assert_eq!(weighed(weight), refused);
+        }
     }
 
     #[test]

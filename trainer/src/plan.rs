@@ -206,6 +206,7 @@ mod tests {
                 id: index.to_string(),
                 mask: vec![true; tokens.len()],
                 tokens,
+                weight: 1.0,
             }
         };
         let dataset = Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows");

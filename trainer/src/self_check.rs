@@ -101,6 +101,7 @@ mod tests {
                 id: "r".into(),
                 tokens: vec![5, 6, 7, 8],
                 mask: vec![false, true, true, true],
+                weight: 1.0,
             };
             self_check(&trainee, &row).expect("all parameters are reached");
             let parameters = trainee.parameters();

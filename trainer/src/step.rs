@@ -108,6 +108,7 @@ mod tests {
                     .map(|at| at > 12 && at % every == 0)
                     .collect(),
                 tokens,
+                weight: 1.0,
             }
         };
         (0..8).map(row).collect()
@@ -164,6 +165,28 @@ mod tests {
                 let size = largest(Ok(gradient.clone()));
                 assert!(gap <= 1e-5 * size, "{name} in {batch}s: {gap} of {size}");
             }
+        }
+    }
+
+    #[test]
+    fn a_row_of_weight_two_counts_like_two_rows() {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let trainee = adapter(&golden.join("llama_tied"));
+        let rows = rows();
+        let heavy = Row {
+            weight: 2.0,
+            ..rows[3].clone()
+        };
+        let one = compute(&trainee, &[&rows[1], &heavy], 0, &options(2, 1)).expect("pass");
+        let twice = [&rows[1], &rows[3], &rows[3]];
+        let two = compute(&trainee, &twice, 0, &options(3, 1)).expect("pass");
+        let light = compute(&trainee, &[&rows[1], &rows[3]], 0, &options(2, 1)).expect("pass");
+        assert!((one.loss - two.loss).abs() < 1e-6 * two.loss);
+        assert!((one.loss - light.loss).abs() > 1e-4 * two.loss);
+        for (name, gradient) in &two.gradients {
+            let gap = (gradient - &one.gradients[name]).and_then(|gap| gap.abs()?.max_all());
+            let gap = gap.and_then(|gap| gap.to_scalar::<f32>()).expect("gap");
+            assert!(gap < 1e-6, "{name}: {gap}");
         }
     }
 

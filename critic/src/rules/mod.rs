@@ -9,6 +9,7 @@ mod agent;
 mod calls;
 mod facts;
 mod finding;
+mod luck;
 mod meaning;
 mod memory;
 mod middleware;
@@ -38,6 +39,8 @@ use crate::record::{Evidence, Record, RootCause};
 use crate::repairs::{Repair, checked_patch};
 use finding::Finding;
 use view::View;
+
+pub use luck::is_lucky;
 
 pub(crate) use facts::Facts;
 pub(crate) use text::{is_among, numbers};

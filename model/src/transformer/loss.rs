@@ -133,8 +133,17 @@ impl Targets {
     /// is true. Sequences that agree up to and including a target share one term of their summed
     /// weight, which is the same loss.
     pub fn new(tree: &TokenTree, masks: &[Vec<bool>]) -> Self {
+        let alike = masks.iter().map(|mask| (mask.as_slice(), 1.0));
+        Self::weighted(tree, alike)
+    }
+
+    /// The same where each sequence's tokens count by a weight of its own.
+    pub fn weighted<'a>(
+        tree: &TokenTree,
+        sequences: impl IntoIterator<Item = (&'a [bool], f32)>,
+    ) -> Self {
         let mut terms: BTreeMap<(u32, u32), f32> = BTreeMap::new();
-        for (sequence, mask) in masks.iter().enumerate() {
+        for (sequence, (mask, weight)) in sequences.into_iter().enumerate() {
             for (at, _) in mask
                 .iter()
                 .enumerate()
@@ -146,7 +155,7 @@ impl Targets {
                     continue;
                 };
                 let row = u32::try_from(row).unwrap_or(u32::MAX);
-                *terms.entry((row, tree.tokens[target])).or_default() += 1.0;
+                *terms.entry((row, tree.tokens[target])).or_default() += weight;
             }
         }
         let mut targets = Self::default();
@@ -158,7 +167,7 @@ impl Targets {
         targets
     }
 
-    /// Sum of the weights: the number of supervised tokens.
+    /// Sum of the weights: the number of supervised tokens, where all count alike.
     pub fn total_weight(&self) -> f64 {
         self.weights.iter().map(|w| f64::from(*w)).sum()
     }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
-    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, PolicyConfig, SplitConfig,
-    StartKind,
+    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, ModelLoopConfig,
+    PolicyConfig, SplitConfig, StartKind,
 };
 use crate::error::RunError;
 use crate::serving;
@@ -203,9 +203,15 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         let heat = weights
             .temperature
             .map_or_else(String::new, |t| format!(" at temperature {t}"));
+        let most = if weights.samples as usize > weights.max_per_task {
+            "up to "
+        } else {
+            ""
+        };
         lines.push(format!(
-            "    gather     {gather} rollouts on evolve problems{heat}"
+            "    gather     {most}{gather} rollouts on evolve problems{heat}"
         ));
+        lines.push(format!("    select     {}", selection(weights)));
         let parts = match sft.accumulate {
             1 => String::new(),
             batches => format!(" × {batches}"),
@@ -278,6 +284,22 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         2 * sizes.test
     ));
     lines
+}
+
+/// What is learnt from.
+fn selection(weights: &ModelLoopConfig) -> String {
+    let mut said = format!("at most {} right ones a problem", weights.max_per_task);
+    if weights.drop_lucky {
+        said.push_str(", none by luck");
+    }
+    if weights.hard_weight > 1.0 {
+        said.push_str(&format!(", hard ones count up to {}", weights.hard_weight));
+    }
+    if weights.replay > 0.0 {
+        let share = 100.0 * weights.replay;
+        said.push_str(&format!(", {share:.0}% from earlier rounds"));
+    }
+    said
 }
 
 /// Most rollouts of a decision on `candidates` and the incumbent.

@@ -171,6 +171,9 @@ pub struct TrainRow {
     pub trajectories: usize,
     /// Rollouts they were chosen from.
     pub gathered: usize,
+    /// How they were chosen; `None` in runs of older versions.
+    #[serde(default)]
+    pub selection: Option<SelectionRow>,
     /// Optimizer steps.
     pub steps: usize,
     /// Loss of the first and the last step.
@@ -184,6 +187,52 @@ pub struct TrainRow {
     pub computed_tokens: u64,
     /// Wall time of the training steps, in seconds.
     pub wall_s: f64,
+}
+
+/// How a round chose what to learn from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectionRow {
+    /// Rollouts that were chosen from.
+    pub gathered: usize,
+    /// Those with a right answer.
+    pub verified: usize,
+    /// Right ones left out because no result of a tool gave their answer.
+    pub lucky: usize,
+    /// Right ones left out because another of the problem had said the same.
+    pub repeated: usize,
+    /// Right ones left out because enough of the problem were kept.
+    pub surplus: usize,
+    /// What is left.
+    pub chosen: usize,
+    /// Trajectories of earlier rounds that are learnt from again beside them.
+    pub replayed: usize,
+}
+
+impl SelectionRow {
+    /// In words; `most` are kept of a problem.
+    pub(crate) fn told(&self, most: usize) -> String {
+        let left_out = [
+            (self.lucky, "by luck".to_owned()),
+            (self.repeated, "repeated".to_owned()),
+            (self.surplus, format!("above {most} a problem")),
+        ];
+        let left_out: Vec<String> = left_out
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, why)| format!("{count} {why}"))
+            .collect();
+        let mut told = format!(
+            "{} of {} rollouts are right, {} to learn from",
+            self.verified, self.gathered, self.chosen
+        );
+        if !left_out.is_empty() {
+            told.push_str(&format!(" ({} left out)", left_out.join(", ")));
+        }
+        if self.replayed > 0 {
+            told.push_str(&format!("; {} of earlier rounds again", self.replayed));
+        }
+        told
+    }
 }
 
 /// What validation said during a fine-tuning.

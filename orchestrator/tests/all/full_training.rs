@@ -11,7 +11,7 @@ use coharness::base_model::BaseModel;
 use coharness::error::RunError;
 use coharness::history::History;
 use coharness::observer::{Notice, Observer};
-use coharness::report::{Report, TrainRow};
+use coharness::report::{Report, SelectionRow, TrainRow};
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use model::adapter::serialize;
@@ -92,6 +92,16 @@ async fn workshop(
     sft: &str,
     observer: Arc<Steps>,
 ) -> Workshop {
+    workshop_that_gathers(place, reply, "gather_tasks: 12", sft, observer).await
+}
+
+async fn workshop_that_gathers(
+    place: &Place,
+    reply: fn(&[Message]) -> String,
+    gather: &str,
+    sft: &str,
+    observer: Arc<Steps>,
+) -> Workshop {
     let config = format!(
         "run: {{name: small}}
 model: {{path: {}, arithmetic: f32}}
@@ -103,7 +113,7 @@ harness: naive
 budget: {{tokens_per_problem: 64, seconds_per_problem: 600}}
 gate: {{mode: paper, tasks: 8}}
 model_loop:
-  gather_tasks: 12
+  {gather}
   sft: {{method: full, batch: 6, learning_rate: 1.0e-2, {sft}}}
 ",
         model(place).display()
@@ -251,6 +261,38 @@ fn for_other_programs(place: &Place, id: &str) {
         text.is_some_and(|text| text.contains("boxed{42")),
         "{reply}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn earlier_rounds_are_learnt_from_again_and_solved_problems_rolled_out_once() {
+    let place = Place::new();
+    let gather = "gather_tasks: 6
+  samples: 3
+  max_per_task: 1
+  min_trajectories: 6
+  replay: 0.5";
+    let scene = workshop_that_gathers(&place, knows_all, gather, SHORT, Arc::default()).await;
+    assert_eq!(rounds(&scene).await, [None, None]);
+    let trained = trainings(&scene).await;
+    let chosen: Vec<SelectionRow> = trained.iter().filter_map(|row| row.selection).collect();
+    let alone = SelectionRow {
+        gathered: 6,
+        verified: 6,
+        chosen: 6,
+        ..SelectionRow::default()
+    };
+    assert_eq!(chosen[0], alone);
+    // Of round 1's problems those that round 2 has not drawn itself.
+    let replayed = chosen[1].replayed;
+    assert!((1..=6).contains(&replayed), "{chosen:?}");
+    assert_eq!(chosen[1], SelectionRow { replayed, ..alone });
+    assert_eq!(trained[1].trajectories, 6 + replayed);
+    drop(scene);
+    let steps = Arc::new(Steps::default());
+    let again = workshop_that_gathers(&place, knows_all, gather, SHORT, Arc::clone(&steps)).await;
+    assert_eq!(rounds(&again).await, [None, None]);
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(trainings(&again).await, trained);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,6 +53,7 @@ fn rows() -> Vec<Row> {
                 id: format!("row {row}"),
                 tokens: ids[row][..length].iter().map(|v| *v as u32).collect(),
                 mask: mask[row][..length].iter().map(|v| *v == 1).collect(),
+                weight: 1.0,
             }
         })
         .collect()

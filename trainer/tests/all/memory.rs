@@ -56,6 +56,7 @@ fn dataset(tokens: u32) -> Dataset {
         id: index.to_string(),
         tokens: (0..tokens).map(|at| (977 * index + at) % 8192).collect(),
         mask: (0..tokens).map(|at| at > 0).collect(),
+        weight: 1.0,
     };
     Dataset::new((0..8).map(row).collect(), 4096, 0.0).expect("rows")
 }

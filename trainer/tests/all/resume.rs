@@ -254,6 +254,7 @@ fn a_stop_in_the_second_pass_serves_what_is_left_of_it() {
         id: format!("row {index}"),
         tokens: (0..12).map(|at| (7 * index + 3 * at) % 250).collect(),
         mask: (0..12).map(|at| at > 3).collect(),
+        weight: 1.0,
     };
     let dataset = Dataset::new((0..10).map(row).collect(), 100, 0.0).expect("dataset");
     let options = TrainOptions {
