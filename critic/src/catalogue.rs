@@ -112,12 +112,23 @@ impl WorkedProblem {
     }
 }
 
-/// The harness's first tool that runs a program.
+/// The harness's first tool that runs a program; of several, one that speaks of programs goes first.
 pub(crate) fn program_tool(harness: &Harness) -> Option<(&ToolName, &Tool)> {
-    harness
-        .tools
-        .iter()
-        .find(|(_, tool)| tool.code_argument().is_some())
+    let runs = |(_, tool): &(&ToolName, &Tool)| tool.code_argument().is_some();
+    let speaks = |(name, tool): &(&ToolName, &Tool)| {
+        let argument = tool.code_argument().unwrap_or_default();
+        let texts = [name.as_str(), argument, &tool.description];
+        texts.into_iter().any(speaks_of_programs)
+    };
+    let tools = || harness.tools.iter().filter(runs);
+    tools().find(speaks).or_else(|| tools().next())
+}
+
+/// Whether a text has a word for programs.
+pub(crate) fn speaks_of_programs(text: &str) -> bool {
+    const PROGRAM: [&str; 4] = ["code", "program", "script", "python"];
+    let text = text.to_lowercase();
+    PROGRAM.iter().any(|word| text.contains(word))
 }
 
 /// `text` with the name of the harness's tool filled in; `None` if it is needed and there is none.

@@ -3,8 +3,8 @@
 use harness::{Backend, CallFormat, FieldPath, Harness, PatchOp, Tool, ToolLimits, ToolState};
 use serde_json::{Value, json};
 
-use super::{Repair, path, value};
-use crate::catalogue::{catalogue, program_tool, with_tool_name};
+use super::{Repair, if_any, path, value};
+use crate::catalogue::{catalogue, program_tool, speaks_of_programs, with_tool_name};
 
 const TIMEOUT_MS: u64 = 20_000;
 const MEMORY_MIB: u64 = 2048;
@@ -102,18 +102,30 @@ pub(crate) const PYTHON_TOOL: Repair = Repair {
     },
 };
 
+pub(crate) const PROGRAM_TOOL_ALONE: Repair = Repair {
+    name: "program_tool_alone",
+    summary: "leave no tool but the one for programs",
+    ops: |harness| {
+        let (kept, _) = program_tool(harness)?;
+        let others = harness.tools.keys().filter(|name| *name != kept);
+        if_any(others.map(|name| remove(name.as_str())))
+    },
+};
+
+/// Removes a tool.
+pub(crate) fn remove(name: &str) -> PatchOp {
+    PatchOp::remove(tool_field(name))
+}
+
 /// The argument that reads like the one for programs, or else the one that is run.
 fn likely_code_argument(tool: &Tool) -> Option<&str> {
-    const PROGRAM: [&str; 4] = ["code", "program", "script", "python"];
     let properties = tool.parameters["properties"].as_object()?;
-    let speaks = |text: &str| {
-        let text = text.to_lowercase();
-        PROGRAM.iter().any(|word| text.contains(word))
-    };
     let is_text = |schema: &Value| schema["type"] == "string";
     let mut texts = properties.iter().filter(|(_, schema)| is_text(schema));
-    let likely = texts
-        .find(|(name, schema)| speaks(name) || schema["description"].as_str().is_some_and(speaks));
+    let likely = texts.find(|(name, schema)| {
+        let description = schema["description"].as_str();
+        speaks_of_programs(name) || description.is_some_and(speaks_of_programs)
+    });
     likely
         .map(|(name, _)| name.as_str())
         .or_else(|| tool.code_argument())

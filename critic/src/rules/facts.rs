@@ -166,7 +166,7 @@ fn altered(views: &[View<'_>]) -> BTreeMap<RolloutId, (Place, String)> {
 fn alterations(view: &View<'_>) -> Option<Vec<Alteration>> {
     const AMOUNTS: [u32; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 60, 100, 1000, 1_000_000];
     const UNITS: [u32; 5] = [5, 10, 50, 100, 1000];
-    const MOST_MORE: f64 = 1000.0;
+    const MOST_MORE: f64 = 1e9;
     let printed = view.printed_number()?;
     if !view.states_answer() && !view.answers_with_program() {
         return Some(vec![Alteration::NoAnswer]);

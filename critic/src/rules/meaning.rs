@@ -9,16 +9,23 @@ mod answers;
 mod names;
 mod notation;
 mod printing;
+mod programs;
+mod turns;
 
 use harness::Harness;
 
 pub(super) use amounts::{Amounts, alters, calculates};
-pub(super) use answers::{asks_for_words, is_about_answer, names_other_form, withholds_answer};
+pub(super) use answers::{
+    asks_for_several, asks_for_words, hands_over, is_about_answer, names_other_form,
+    withholds_answer,
+};
 pub(super) use names::{
     names_argument, names_code, names_older_version, names_other_language, names_tool,
 };
-pub(super) use notation::{has_program_behind, is_parted, marks, parts_digits};
+pub(super) use notation::{has_program_behind, is_parted, marks, parts_digits, rewrites};
 pub(super) use printing::{asks_to_print_more, forbids_print};
+pub(super) use programs::{asks_to_define, asks_to_encode, is_encoded, only_defines};
+pub(super) use turns::{asks_first, limits_calls};
 
 use super::text::{has_any, is_among};
 
@@ -69,8 +76,13 @@ pub(super) fn tool_names(harness: &Harness) -> Vec<String> {
     names.map(|name| name.as_str().to_lowercase()).collect()
 }
 
-/// Whether a sentence speaks against calling a tool. One that says how often to call it, or what kind
-/// of program to write, doesn't.
+/// Whether a word is one for what runs programs, or one of the tools' names.
+fn is_tool_word(token: &str, names: &[String]) -> bool {
+    is_among(token, TOOL_WORDS) || names.iter().any(|name| name == token)
+}
+
+/// Whether a sentence speaks against calling a tool, or says that it is out of use. One that says how
+/// often to call it, or what kind of program to write, doesn't.
 pub(super) fn forbids_tool(harness: &Harness, sentence: &str) -> bool {
     /// A limit on calls, or a condition.
     const LIMITS: &str = "again twice once until before after unless if";
@@ -79,25 +91,28 @@ pub(super) fn forbids_tool(harness: &Harness, sentence: &str) -> bool {
     if is_alone(&tokens) {
         return true;
     }
+    let names = tool_names(harness);
+    let is_tool = |token: &str| is_tool_word(token, &names);
+    // "Comments in the code" are no code.
+    let subject = (0..tokens.len()).find(|at| {
+        let mut before = tokens[..*at].iter().rev();
+        let lead = before.find(|token| !is_among(token, "the a any your"));
+        let is_part = lead.is_some_and(|word| is_among(word, "in of with inside"));
+        is_tool(tokens[*at]) && !is_part
+    });
+    if subject.is_some_and(|subject| is_out_of_use(&tokens, subject)) {
+        return true;
+    }
     if has(&tokens, LIMITS) || tokens.windows(2).any(|pair| pair == ["more", "than"]) {
         return false;
     }
-    let names = tool_names(harness);
-    let is_tool = |token: &str| is_among(token, TOOL_WORDS) || names.iter().any(|n| n == token);
     let calculates = |token: &&str| token.starts_with("calculat") || token.starts_with("comput");
     // A tool's own description says "it".
     let is_it = |token: &str| token == "it" && tokens.iter().any(calculates);
     let is_not_for = tokens
         .windows(3)
         .any(|words| words[..2] == ["not", "for"] && words[2].starts_with("calculat"));
-    // "Comments in the code" are no code.
-    let is_about_tool = (0..tokens.len()).any(|at| {
-        let mut before = tokens[..at].iter().rev();
-        let lead = before.find(|token| !is_among(token, "the a any your"));
-        let is_part = lead.is_some_and(|word| is_among(word, "in of with inside"));
-        is_tool(tokens[at]) && !is_part
-    });
-    if is_about_tool && (is_not_for || is_unfit(&tokens)) {
+    if subject.is_some() && (is_not_for || is_unfit(&tokens)) {
         return true;
     }
     (0..tokens.len()).any(|at| {
@@ -124,6 +139,57 @@ fn is_unfit(tokens: &[&str]) -> bool {
     };
     let mut places = tokens.iter().enumerate();
     places.any(|(at, token)| is_among(token, UNFIT) || is_among(token, NOT) && is_denied(at))
+}
+
+/// Whether what stands at `subject` is said to be out of use, since or until whenever.
+fn is_out_of_use(tokens: &[&str], subject: usize) -> bool {
+    /// A condition, or the end of it.
+    const OTHERWISE: &str =
+        "if unless when whenever while should never again back restored repaired fixed";
+    const BEING: &str = "is are was were been be being goes went stays still currently now";
+    const DOWN: &str = "down out dead gone off";
+    const AFTER: &str = "since until till for at on from during this these today now right because due as \
+                         and so after following";
+    const PHRASES: [&str; 13] = [
+        "out of order",
+        "out of service",
+        "out of use",
+        "out of action",
+        "under maintenance",
+        "for maintenance",
+        "under repair",
+        "being repaired",
+        "being replaced",
+        "shut down",
+        "switched off",
+        "turned off",
+        "taken offline",
+    ];
+    const OUT: &str = "unavailable offline broken disabled unreachable unresponsive inaccessible \
+                       inoperative defunct faulty crashed suspended retired withdrawn discontinued \
+                       decommissioned outage";
+    const WORKS: &str = "respond responds responding work works working run runs running reachable \
+                         operational functional accessible available exists";
+    if has(tokens, OTHERWISE) {
+        return false;
+    }
+    // "Code that doesn't run" is some code.
+    let is_some = has(tokens, "that which what");
+    let is_denied = |at: usize| {
+        let before = &tokens[at.saturating_sub(2)..at];
+        let is_not = |token: &&str| *token == "not" || token.ends_with("n't");
+        before.iter().any(is_not) || before == ["no", "longer"]
+    };
+    let ends = |at: usize| {
+        let next = tokens.get(at + 1);
+        next.is_none_or(|next| is_among(next, AFTER) || !next.contains(char::is_alphanumeric))
+    };
+    (subject + 1..tokens.len()).any(|at| {
+        let is_down = is_among(tokens[at - 1], BEING) && is_among(tokens[at], DOWN) && ends(at);
+        let is_out = is_among(tokens[at], OUT) || begin_with(&tokens[at..], &PHRASES) || is_down;
+        let is_idle = is_among(tokens[at], WORKS) && is_denied(at) && !is_some;
+        is_idle || is_out && !is_denied(at)
+    })
 }
 
 /// Whether a sentence asks for a number and nothing else, or at once.

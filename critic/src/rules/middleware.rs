@@ -56,6 +56,8 @@ pub(super) const FAULTS: &[Fault] = &[
             // fault of its own.
             let is_plain = view.tells_answer_form()
                 && !view.is_output_cut()
+                && skills::shaped_result(view).is_none()
+                && tools::answer_receiver(view).is_none()
                 && !anywhere(view, obeyed::keeps_answer_back);
             let severity = if is_plain { High } else { Medium };
             let line = last_line(view.output(result))?;
@@ -239,8 +241,8 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
-        explain: "A message that a hook sends speaks against a tool that the harness offers, and the \
-                  model didn't call it.",
+        explain: "A message that a hook sends speaks against a tool that the harness offers or says that \
+                  it is out of use, and the model didn't call it.",
         repairs: &[hooks::DROP_APPEND, hooks::NUDGE],
         ..ways::AGAINST_TOOL
     },

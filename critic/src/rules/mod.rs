@@ -137,7 +137,8 @@ impl Rule {
     /// speaks for the text.
     pub(crate) fn is_contrasted(&self) -> bool {
         let is_by_print = self.name.ends_with("_misguides_print");
-        is_by_print || ["skill_misleads", "stale_number"].contains(&self.name)
+        let is_by_use = ["skill_misleads", "skill_code_shapes_result", "stale_number"];
+        is_by_print || is_by_use.contains(&self.name)
     }
 
     /// What the rule would suggest after a rollout, solved or not.

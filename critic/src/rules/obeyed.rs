@@ -9,13 +9,15 @@ use harness::CallFormat;
 use rollout::Event;
 use serde_json::Value;
 
+use super::finding::At;
 use super::meaning::{
-    self, alters, asks_for_bare_answer, asks_to_print_more, calculates, forbids_print,
-    forbids_tool, has_program_behind, marks, names_argument, names_code, names_older_version,
-    names_other_language, names_tool, withholds_answer,
+    self, alters, asks_for_bare_answer, asks_to_define, asks_to_encode, asks_to_print_more,
+    calculates, forbids_print, forbids_tool, has_program_behind, is_encoded, marks, names_argument,
+    names_code, names_older_version, names_other_language, names_tool, only_defines, rewrites,
+    withholds_answer,
 };
-use super::text::numbers;
-use super::told::Sentence;
+use super::text::{boxes, is_among, is_near, mentions, numbers};
+use super::told::{Place, Sentence};
 use super::view::View;
 use crate::mining::words;
 
@@ -35,11 +37,14 @@ pub(super) fn speaks_against_tool(view: &View<'_>, sentence: &Sentence<'_>) -> b
 }
 
 /// Whether it says what the model did to the number that the tool had printed, by its words or by what
-/// all rollouts show.
+/// all rollouts show, or in which notation the model wrote it.
 pub(super) fn alters_answer(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     let numbers = view.differing_numbers();
     let is_said = numbers.is_some_and(|(printed, answer)| alters(sentence.text, printed, answer));
-    is_said || view.facts.explains(view, sentence)
+    let written = view.printed_number().zip(view.value());
+    let is_rewritten =
+        written.is_some_and(|(printed, answer)| rewrites(sentence.text, printed, answer));
+    is_said || is_rewritten || view.facts.explains(view, sentence)
 }
 
 /// Whether it says how to calculate on a topic of which every problem fails in the same way.
@@ -140,10 +145,15 @@ pub(super) fn gives_unread_mark(view: &View<'_>, sentence: &Sentence<'_>) -> boo
         && marks(sentence.text).any(|mark| !is_own(mark) && is_used(mark))
 }
 
-/// Whether it says of printing what the program then did: that it isn't needed, where it printed
-/// nothing, or to print more than the result, where the answer is the last of several numbers.
+/// Whether it says of printing what the program then did: that it isn't needed, or that a program is a
+/// function, where it printed nothing, or to print more than the result, where the answer is the last of
+/// several numbers.
 pub(super) fn misguides_print(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     let is_silent = || view.has_event(|event| matches!(event, Event::EmptyOutput));
+    let is_uncalled = || {
+        let silent = view.call_before(|event| matches!(event, Event::EmptyOutput));
+        silent.is_some_and(|call| only_defines(call.text()))
+    };
     let is_last_of_several = || {
         let Some(result) = view.last_good_result() else {
             return false;
@@ -153,6 +163,7 @@ pub(super) fn misguides_print(view: &View<'_>, sentence: &Sentence<'_>) -> bool 
         printed > 1 && view.value().is_some() && view.differing_numbers().is_none()
     };
     forbids_print(sentence.text) && is_silent()
+        || asks_to_define(sentence.text) && is_uncalled()
         || asks_to_print_more(sentence.text) && is_last_of_several()
 }
 
@@ -174,9 +185,98 @@ pub(super) fn asks_for_words(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     !view.states_answer() && is_against_answer(view, sentence)
 }
 
-/// Whether it asks for the answer in words or in another form, or for none.
+/// Whether it asks for more than one answer, where the model marked several and what was read isn't the
+/// number that the tool had printed.
+pub(super) fn asks_for_several(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    gives_several(view) && meaning::asks_for_several(sentence.text)
+}
+
+fn gives_several(view: &View<'_>) -> bool {
+    let Some(reply) = view.replies().next_back() else {
+        return false;
+    };
+    let mut marked: Vec<f64> = boxes(reply.text())
+        .filter(|content| !content.contains('='))
+        .flat_map(numbers)
+        .collect();
+    if marked.is_empty() {
+        let lines = reply.text().lines();
+        let stated = lines.filter(|line| mentions(line, &["answer"]) && !line.contains('='));
+        marked = stated.flat_map(numbers).collect();
+    }
+    let has = |number: f64| marked.iter().any(|known| is_near(*known, number));
+    let is_several = marked.iter().any(|number| !is_near(*number, marked[0]));
+    let is_lost = !view.states_answer()
+        || view.differing_numbers().is_some()
+        || numbers(view.value().unwrap_or_default()).len() > 1;
+    is_several && is_lost && view.printed_number().is_none_or(has)
+}
+
+/// Whether it has the answer handed over by a call, as the model did.
+pub(super) fn sends_answer_to_tool(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let is_of_tool = matches!(sentence.place, Place::Tool(_) | Place::Parameter(..));
+    handed_over(view).is_some() && meaning::hands_over(view.harness, sentence.text, is_of_tool)
+}
+
+/// A call after a result that holds nothing but its number, where no answer is stated.
+pub(super) fn handed_over<'a>(view: &View<'a>) -> Option<At<'a>> {
+    const BESIDE: &str = "print answer result final value";
+    let result = view.good_results().next()?;
+    let printed = view.printed_number()?;
+    let is_mere = |call: &At<'_>| {
+        let mut words = call.text().split(|c: char| !c.is_alphabetic());
+        let is_number = matches!(numbers(call.text())[..], [number] if is_near(number, printed));
+        is_number && words.all(|word| word.is_empty() || is_among(word, BESIDE))
+    };
+    let mut later = view.calls().filter(|call| call.index > result.index);
+    later.find(is_mere).filter(|_| !view.states_answer())
+}
+
+/// Whether it allows so many calls and no more, where the model left it at that with numbers of the problem
+/// unused, or after the only one had failed.
+pub(super) fn limits_calls(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let count = view.calls().count();
+    let is_reached = || meaning::limits_calls(sentence.text) == Some(count);
+    let used: usize = view.calls().map(|call| numbers(call.text()).len()).sum();
+    let given = numbers(view.problem().unwrap_or_default()).len();
+    let is_short = given > 2 && used < given && view.last_good_result().is_some();
+    let is_failed = count == 1 && view.last_good_result().is_none();
+    (is_short || is_failed) && is_reached()
+}
+
+/// Whether it has somebody asked first, where the model asked instead of working.
+pub(super) fn asks_first(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    const ASKING: [&str; 8] = [
+        "?",
+        "please",
+        "tell me",
+        "let me know",
+        "i need",
+        "provide",
+        "waiting",
+        "confirm",
+    ];
+    let is_asking = || {
+        let reply = view.first_reply();
+        reply.is_some_and(|at| mentions(at.text(), &ASKING))
+    };
+    !view.has_call() && !view.states_answer() && meaning::asks_first(sentence.text) && is_asking()
+}
+
+/// Whether it has programs escaped or encoded, and one that was can't be run.
+pub(super) fn encodes_programs(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    view.last_good_result().is_none()
+        && asks_to_encode(sentence.text)
+        && view.calls().any(|call| is_encoded(call.text()))
+}
+
+/// Whether it keeps the answer back, or from being read: asks for another form of it, for none, for
+/// several, or for a call in its place.
 pub(super) fn keeps_answer_back(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
-    is_against_answer(view, sentence) || view.facts.explains(view, sentence)
+    is_against_answer(view, sentence)
+        || asks_for_several(view, sentence)
+        || sends_answer_to_tool(view, sentence)
+        || view.facts.explains(view, sentence)
 }
 
 fn is_against_answer(view: &View<'_>, sentence: &Sentence<'_>) -> bool {

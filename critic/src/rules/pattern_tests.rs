@@ -11,7 +11,9 @@ use crate::record::Record;
 use crate::record::Severity::{High, Low, Medium};
 use crate::testing::{Build, failed, patched, start};
 
+mod results;
 mod texts;
+mod ways;
 
 fn named(harness: &Harness, rollouts: &[Trajectory], rule: &str) -> Vec<Record> {
     let records = RulesCritic::default()

@@ -3,9 +3,9 @@
 use harness::{Example, Skill};
 use rollout::Event;
 
-use super::finding::Finding;
+use super::finding::{At, Finding};
 use super::memory::{hidden_note, stale_number};
-use super::text::{has_word, is_among, mentions, numbers};
+use super::text::{has_word, is_among, last_line, mentions, numbers};
 use super::told::elsewhere;
 use super::view::View;
 use super::{Fault, obeyed, ways};
@@ -39,7 +39,10 @@ pub(super) const FAULTS: &[Fault] = &[
                 && wrong_program(view).is_some()
                 && numbers(call.text()).len() < problem.len()
                 && !has_skill(view, &["step"]);
-            call.last_line(High).filter(|_| is_met)
+            // Where there was to be no further call, the rest had no place.
+            let is_limited = elsewhere(view, obeyed::limits_calls);
+            let severity = if is_limited { Medium } else { High };
+            call.last_line(severity).filter(|_| is_met)
         },
     },
     Fault {
@@ -120,6 +123,17 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
+        name: "skill_code_shapes_result",
+        explain: "A program showed what a function of a skill's Python returned, and that was no plain \
+                  number, such as `1.2k`, so that no answer came of it or one with its digits alone.",
+        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
+        look: |view| {
+            let (result, skill) = shaped_result(view)?;
+            let finding = result.last_line(High)?;
+            Some(finding.suggesting(repair::without_code(skill)))
+        },
+    },
+    Fault {
         name: "skill_misleads",
         explain: "The model was shown a skill for this kind of problem, its program ran, and the \
                   result was wrong, as hardly any result was right that came of this skill: what it \
@@ -134,8 +148,8 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
-        explain: "A skill that was shown speaks against a tool that the harness offers, and the \
-                  model didn't call it.",
+        explain: "A skill that was shown speaks against a tool that the harness offers or says that it \
+                  is out of use, and the model didn't call it.",
         ..ways::AGAINST_TOOL
     },
     ways::ALTERS_ANSWER,
@@ -191,6 +205,41 @@ pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
     call.last_line(Medium).filter(|_| is_met)
 }
 
+/// A result that a skill's function gave another form than that of a number, which kept the answer from
+/// being one.
+pub(super) fn shaped_result<'a>(view: &View<'a>) -> Option<(At<'a>, &'a Skill)> {
+    const SHAPING: [&str; 4] = ["'", "\"", "str(", "format("];
+    let result = view.last_good_result()?;
+    let call = view.calls().rfind(|call| call.index < result.index)?;
+    // What the program itself made of the value is no skill's doing.
+    let is_plain = !mentions(call.text(), &SHAPING);
+    let skill = shown(view).find(|skill| {
+        let mut names = defined(&skill.python);
+        names.any(|name| has_word(call.text(), name))
+    })?;
+    let line = last_line(view.output(result))?;
+    let is_number = |text: &str| text.trim().parse::<f64>().is_ok_and(f64::is_finite);
+    // A fraction is a number too.
+    let is_shaped = !line.replace([',', '_'], "").split('/').all(is_number);
+    let is_copied = || {
+        let answer = numbers(view.value().unwrap_or_default());
+        let shown = numbers(line);
+        answer.last().is_some_and(|number| shown.contains(number))
+    };
+    let is_lost = !view.states_answer() || is_copied();
+    (is_plain && is_shaped && is_lost).then_some((result, skill))
+}
+
+/// Names of the functions that a piece of Python defines.
+fn defined(python: &str) -> impl Iterator<Item = &str> {
+    let heads = python.lines().filter_map(|line| {
+        let of_def = line.strip_prefix("def ").map(|rest| rest.split('(').next());
+        let of_lambda = line.split_once("= lambda").map(|(name, _)| Some(name));
+        of_def.or(of_lambda)?
+    });
+    heads.map(str::trim).filter(|name| !name.is_empty())
+}
+
 pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
     view.fills_context(shown(view).map(|skill| skill.body.len()).sum())
 }
@@ -199,6 +248,7 @@ pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
 fn is_explained_elsewhere(view: &View<'_>) -> bool {
     elsewhere(view, obeyed::misleads)
         || elsewhere(view, obeyed::misguides_print)
+        || elsewhere(view, obeyed::limits_calls)
         || stale_number(view).is_some()
         || hidden_note(view).is_some()
         || teaching_example(view).is_some()

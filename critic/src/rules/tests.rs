@@ -104,6 +104,11 @@ fn every_dimension_has_a_rule_for_each_way_to_mislead() {
         ("asks_for_words", ""),
         ("gives_unread_marks", ""),
         ("misguides_print", ""),
+        ("asks_for_several", ""),
+        ("sends_answer_to_tool", ""),
+        ("limits_calls", ""),
+        ("asks_first", ""),
+        ("encodes_programs", ""),
     ];
     for (way, other) in ways {
         for cause in RootCause::ALL {

@@ -69,6 +69,31 @@ pub(crate) fn is_rounding(exact: f64, rounded: f64) -> bool {
     is_near(exact, rounded) || (0..=6).any(is_rounded)
 }
 
+/// The contents of a text's boxes, `\boxed{…}`.
+pub(crate) fn boxes(text: &str) -> impl Iterator<Item = &str> {
+    let mut parts = text.split("\\boxed{");
+    parts.next();
+    parts.filter_map(|part| {
+        let mut open = 1;
+        let end = part.char_indices().find_map(|(at, sign)| {
+            open += match sign {
+                '{' => 1,
+                '}' => -1,
+                _ => 0,
+            };
+            (open == 0).then_some(at)
+        })?;
+        Some(part[..end].trim())
+    })
+}
+
+/// A text as it stands in a string of JSON, where that is another.
+pub(crate) fn in_json(text: &str) -> Option<String> {
+    let is_other = text.contains(['"', '\\']);
+    let quoted = serde_json::Value::from(text).to_string();
+    is_other.then(|| quoted[1..quoted.len() - 1].to_owned())
+}
+
 /// A text without the names of LaTeX's commands, which are no words.
 pub(super) fn without_commands(text: &str) -> String {
     let mut parts = text.split('\\');

@@ -8,8 +8,10 @@
 use harness::{Harness, HookPoint, PatchOp, ToolName};
 use serde_json::Value;
 
-use super::finding::Finding;
+use super::finding::{At, Finding};
+use super::text::in_json;
 use super::view::View;
+use crate::catalogue::catalogue;
 use crate::record::{HarnessDim, Severity};
 use crate::repairs::hooks::messages_of;
 use crate::repairs::path;
@@ -124,10 +126,15 @@ pub(super) fn blamed(view: &View<'_>, is_meant: Asked) -> Option<Finding> {
         .into_iter()
         .filter(|sentence| sentence.place.dim() == view.dim && is_meant(view, sentence))
         .find_map(|sentence| {
-            let at = view.said(sentence.text)?;
-            let finding = at.quote(Severity::High, sentence.text)?;
+            let finding = quoted(view.said(sentence.text)?, Severity::High, sentence.text)?;
             Some(finding.suggesting(without(view.harness, &sentence)))
         })
+}
+
+/// A finding that quotes a sentence as it stands in the step.
+fn quoted(at: At<'_>, severity: Severity, sentence: &str) -> Option<Finding> {
+    let in_json = in_json(sentence).filter(|_| !at.text().contains(sentence));
+    at.quote(severity, in_json.as_deref().unwrap_or(sentence))
 }
 
 /// Whether any sentence `is_meant`.
@@ -155,11 +162,12 @@ pub(super) fn suspected(view: &View<'_>) -> Option<Finding> {
         place => place.dim() == view.dim,
     });
     let last = of_dimension.last()?;
-    view.said(last.text)?.quote(Severity::Low, last.text)
+    quoted(view.said(last.text)?, Severity::Low, last.text)
 }
 
 /// Operations that take a sentence out of the harness: a note, a message's hook and a skill that has
-/// nothing else as a whole. `None` where the field needs it.
+/// nothing else as a whole. The form of the answer gives way to the shipped one. `None` where the field
+/// needs the sentence.
 fn without(harness: &Harness, sentence: &Sentence<'_>) -> Option<Vec<PatchOp>> {
     let text = sentence.text;
     let shortened = |field: &str, whole: &str| {
@@ -170,7 +178,13 @@ fn without(harness: &Harness, sentence: &Sentence<'_>) -> Option<Vec<PatchOp>> {
     let op = match &sentence.place {
         Place::System => shortened("prompts.system", &prompts.system)?,
         Place::Task => shortened("prompts.task", &prompts.task)?,
-        Place::FinalAnswer => shortened("prompts.final_answer", &prompts.final_answer)?,
+        Place::FinalAnswer => match remove(&prompts.final_answer, text)? {
+            rest if rest.is_empty() => {
+                let shipped = Value::from(catalogue().texts.prompts.final_boxed.as_str());
+                PatchOp::replace(path("prompts.final_answer"), shipped)
+            }
+            rest => PatchOp::replace(path("prompts.final_answer"), Value::from(rest)),
+        },
         Place::Tool(name) => {
             let rest = remove(&harness.tools.get(name)?.description, text)?;
             let field = path("tools").join(name.as_str()).join("description");

@@ -4,7 +4,7 @@ use harness::{Tool, ToolState};
 use rollout::Event;
 use sandbox::Exit;
 
-use super::finding::Finding;
+use super::finding::{At, Finding};
 use super::text::{has_word, is_calculation, mentions, numbers};
 use super::told::{self, blamed};
 use super::view::View;
@@ -65,6 +65,17 @@ pub(super) const FAULTS: &[Fault] = &[
         look: |view| refused_call(view, |event| matches!(event, Event::UnknownTool { .. })),
     },
     Fault {
+        name: "answer_tool",
+        explain: "The model gave the number that one tool had printed to another tool and stated no \
+                  answer: the loop reads answers in replies, and a tool that takes them keeps them.",
+        repairs: &[repair::PROGRAM_TOOL_ALONE],
+        look: |view| {
+            let (call, name) = answer_receiver(view)?;
+            let finding = call.first_line(High)?;
+            Some(finding.suggesting(Some(vec![repair::remove(name)])))
+        },
+    },
+    Fault {
         name: "print_not_described",
         explain: "A program printed nothing, and what the model reads of the tool doesn't say that \
                   a program must print its result. In a call format without parameters, that is \
@@ -75,8 +86,9 @@ pub(super) const FAULTS: &[Fault] = &[
             let parameter = parameter_description(tool).filter(|_| !view.is_fenced());
             let mut texts = parameter.into_iter().chain([tool.description.as_str()]);
             let is_met = !texts.any(|text| mentions(text, &PRINTING));
-            // Where another text says it, this one needn't.
+            // Where another text says it, this one needn't, and where one says the opposite, that is why.
             let is_said = view.shows_print()
+                || told::elsewhere(view, obeyed::misguides_print)
                 || told::anywhere(view, |_, sentence| mentions(sentence.text, &PRINTING));
             let severity = if is_said { Low } else { High };
             Some(silent_program(view).filter(|_| is_met)?.rated(severity))
@@ -202,6 +214,16 @@ pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
     let tools = view.harness.tools.values();
     let length = |tool: &Tool| tool.description.len() + tool.parameters.to_string().len();
     view.fills_context(tools.map(length).sum())
+}
+
+/// A call that hands an answer over, and the tool that it went to, which isn't the one that the answer is
+/// from.
+pub(super) fn answer_receiver<'a>(view: &View<'a>) -> Option<(At<'a>, &'a str)> {
+    let call = obeyed::handed_over(view)?;
+    let result = view.good_results().next()?;
+    let first = view.calls().rfind(|call| call.index < result.index)?;
+    let name = view.tool_of(call)?;
+    (view.tool_of(first)? != name).then_some((call, name))
 }
 
 /// A call that was refused, for which the tool is to blame unless another text gave it the name.

@@ -5,7 +5,7 @@ use rollout::{Event, ExitReason, StepKind, Trajectory};
 
 use super::facts::Facts;
 use super::finding::{At, Finding};
-use super::text::{is_near, last_line, mentions, numbers, values, without_commands};
+use super::text::{in_json, is_near, last_line, mentions, numbers, values, without_commands};
 use super::{memory, middleware, obeyed, told};
 use crate::record::{HarnessDim, Severity};
 
@@ -170,6 +170,7 @@ impl<'a> View<'a> {
             && memory::stale_answer(self).is_none()
             && !middleware::is_sent_to_guess(self)
             && !told::anywhere(self, obeyed::speaks_against_tool)
+            && !told::anywhere(self, obeyed::asks_first)
             && !told::anywhere(self, obeyed::gives_unread_mark)
     }
 
@@ -217,12 +218,27 @@ impl<'a> View<'a> {
             .any(|text| mentions(text, &ANSWER_FORMS))
     }
 
-    /// The first step of the harness, not of the model, that says `text`.
+    /// The first step of the harness, not of the model, that says `text`, be it in a string of JSON.
     pub(crate) fn said(&self, text: &str) -> Option<At<'a>> {
+        let quoted = in_json(text);
+        let is_said = |step: &str| {
+            step.contains(text) || quoted.as_ref().is_some_and(|text| step.contains(text))
+        };
         self.steps().find(|at| {
             let is_own = matches!(at.step.kind, StepKind::Assistant | StepKind::ToolCall);
-            !is_own && at.text().contains(text)
+            !is_own && is_said(at.text())
         })
+    }
+
+    /// The tool that a call went to.
+    pub(crate) fn tool_of(&self, call: At<'_>) -> Option<&'a str> {
+        let messages = self.trajectory.messages.iter().rev();
+        let mut calls = messages.flat_map(|message| &message.tool_calls);
+        let given = calls.find(|known| {
+            let mut arguments = known.arguments.values();
+            arguments.any(|argument| argument.as_str() == Some(call.text()))
+        });
+        given.map(|call| call.tool.as_str())
     }
 
     /// The number that the tool printed last.

@@ -15,14 +15,16 @@ use crate::repairs as repair;
 
 pub(super) const AGAINST_TOOL: Fault = Fault {
     name: "{name}_against_tool",
-    explain: "{Text} speak{s} against a tool that the harness offers, and the model didn't call it.",
+    explain: "{Text} speak{s} against a tool that the harness offers or say{s} that it is out of use, and \
+              the model didn't call it.",
     repairs: &[],
     look: |view| blamed(view, obeyed::speaks_against_tool),
 };
 
 pub(super) const ALTERS_ANSWER: Fault = Fault {
     name: "{name}_alters_answer",
-    explain: "The answer is what {text} make{s} of the number that the tool printed.",
+    explain: "The answer is what {text} make{s} of the number that the tool printed, or that number in \
+              another notation.",
     repairs: &[],
     look: |view| blamed(view, obeyed::alters_answer),
 };
@@ -83,10 +85,46 @@ const EVERYWHERE: &[Fault] = &[
     },
     Fault {
         name: "{name}_misguides_print",
-        explain: "{Text} say{s} that a program needn't print, and one printed nothing; or to print \
-                  more than the result, and the answer is the last of several numbers.",
+        explain: "{Text} say{s} that a program needn't print or is to be a function, and one printed \
+                  nothing; or to print more than the result, and the answer is the last of several \
+                  numbers.",
         repairs: &[],
         look: |view| blamed(view, obeyed::misguides_print),
+    },
+    Fault {
+        name: "{name}_asks_for_several",
+        explain: "{Text} ask{s} for more than one answer, and of those that the model marked none, or \
+                  another than the printed number, was read.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::asks_for_several),
+    },
+    Fault {
+        name: "{name}_sends_answer_to_tool",
+        explain: "{Text} ask{s} for the answer to be handed over by a call, and the model called a tool with the \
+                  printed number alone and stated no answer.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::sends_answer_to_tool),
+    },
+    Fault {
+        name: "{name}_limits_calls",
+        explain: "{Text} limit{s} the calls, and the model made so many, and answered with numbers of the \
+                  problem unused or without a result.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::limits_calls),
+    },
+    Fault {
+        name: "{name}_asks_first",
+        explain: "{Text} ask{s} to find something out from somebody first, and the model asked and \
+                  solved nothing.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::asks_first),
+    },
+    Fault {
+        name: "{name}_encodes_programs",
+        explain: "{Text} ask{s} for programs that are escaped or encoded, and one that was couldn't be \
+                  run.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::encodes_programs),
     },
 ];
 

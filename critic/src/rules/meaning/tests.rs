@@ -20,6 +20,11 @@ fn what_speaks_against_a_tool() {
         "The tool isn't meant for arithmetic.",
         "Code is not needed for this.",
         "The interpreter and its code are unavailable today.",
+        "Until further notice the tool is out of order.",
+        "Python has been switched off after the move.",
+        "Since the update the tool no longer responds.",
+        "The tools are down for now.",
+        "The python tool doesn't work before Monday.",
     ] {
         assert!(forbids_tool(&harness, sentence), "{sentence}");
     }
@@ -48,6 +53,12 @@ fn what_only_says_how_a_tool_is_used() {
         "Comments in the code are not needed.",
         "The tool is meant for arithmetic, not for prose.",
         "The tool is called python; there is no other tool.",
+        "The tool was down on Monday and is back.",
+        "If the tool is down, say so.",
+        "Write the numbers down in the program.",
+        "The network is unreachable from a program.",
+        "The program is off by one where it counts from zero.",
+        "Code that doesn't run is written again.",
     ] {
         assert!(!forbids_tool(&harness, sentence), "{sentence}");
     }
@@ -298,6 +309,28 @@ fn what_stands_between_digits() {
         ("1234500", "1234.500"),
     ] {
         assert!(!is_parted(printed, answer), "{printed} {answer}");
+    }
+}
+
+/// What repairs put into a harness misleads in none of these ways.
+#[test]
+fn what_the_catalogue_says_is_harmless() {
+    let harness = start();
+    let shipped = [
+        include_str!("../../../catalogue/texts.yaml"),
+        include_str!("../../../catalogue/skills.yaml"),
+        include_str!("../../../catalogue/notes.yaml"),
+    ];
+    let sentences = shipped.iter().flat_map(|text| text.split([':', '.', '\n']));
+    for sentence in sentences {
+        let misleads = asks_for_several(sentence)
+            || hands_over(&harness, sentence, true)
+            || limits_calls(sentence).is_some()
+            || asks_first(sentence)
+            || asks_to_encode(sentence)
+            || asks_to_define(sentence)
+            || forbids_tool(&harness, sentence);
+        assert!(!misleads, "{sentence}");
     }
 }
 

@@ -19,6 +19,7 @@ mod problems;
 mod reading;
 mod real;
 mod reworded;
+mod sound;
 mod tools;
 mod unusual;
 
