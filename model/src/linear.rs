@@ -44,6 +44,10 @@ pub struct Linear {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each projection of a model, all of one kind"
+)]
 enum Weight {
     /// Where our kernels compute: packed for the product and, once needed, for the input gradient.
     Packed {

@@ -326,10 +326,10 @@ mod tests {
                     // SAFETY: as long as asked for.
                     unsafe { blocks.decode(panel, positions.clone(), out.as_mut_ptr()) };
                     for (position, row) in positions.zip(out.chunks_exact(PANEL)) {
-                        for column in 0..PANEL.min(n - panel * PANEL) {
-                            let feature = panel * PANEL + column;
+                        let features = panel * PANEL..n.min((panel + 1) * PANEL);
+                        for (feature, found) in features.zip(row) {
                             let expected = weight[feature * k + position];
-                            assert_eq!(row[column], expected);
+                            assert_eq!(*found, expected);
                             assert_eq!(blocks.at(feature, position), expected);
                         }
                     }

@@ -87,7 +87,10 @@ impl Panels {
         scales: Option<&BlockScales>,
     ) -> Option<Self> {
         let blocks = scales
-            .filter(|scales| k % scales.group == 0 && DEPTH_STEP % scales.group == 0)
+            .filter(|scales| {
+                let divides = |length: usize| length.is_multiple_of(scales.group);
+                divides(k) && divides(DEPTH_STEP)
+            })
             .and_then(|scales| Blocks::new(weight, n, k, scales));
         let store = match blocks {
             Some(blocks) => Store::Blocks(blocks),
