@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use git2::{Config, ConfigLevel, ErrorCode, Repository, RepositoryInitOptions};
 
@@ -162,7 +163,11 @@ impl Registry {
     fn make_durable(&self) -> Result<(), RegistryError> {
         let file = self.git_folder().join(SETTINGS_FILE);
         if fs::read_to_string(&file).ok().as_deref() != Some(SETTINGS) {
-            let partial = file.with_extension(format!("{}.partial", std::process::id()));
+            // A name of its own for threads of one process too: the first rename takes the file away.
+            static WRITTEN: AtomicU32 = AtomicU32::new(0);
+            let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+            let writer = format!("{}-{number}.partial", std::process::id());
+            let partial = file.with_extension(writer);
             fs::write(&partial, SETTINGS).map_err(RegistryError::io(&partial))?;
             fs::rename(&partial, &file).map_err(RegistryError::io(&file))?;
         }
