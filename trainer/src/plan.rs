@@ -79,9 +79,10 @@ impl MemoryPlan {
         // Input, middle and both norms; q and attended; k, v; gate, up and their product.
         let kept = 4 * hidden + 2 * query + 2 * key_value + 3 * inner + 7 * rank;
         let tokens = count(batch_tokens);
-        // On the way back, gradients of one block's are there beside them.
+        // On the way back, gradients of one block's are there beside them, and the widest operand in the
+        // form in which a product reads it.
         let whole = |floats: u64| {
-            let bytes = F32 * (floats + tokens * kept);
+            let bytes = F32 * (floats + tokens * (kept + inner));
             bytes + (bytes as f64 * MARGIN) as u64
         };
         Self {
