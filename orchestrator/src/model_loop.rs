@@ -42,7 +42,7 @@ impl Workshop {
         self.record_choice(round, &chosen).await?;
         if chosen.len() < config.min_trajectories {
             let reason = format!(
-                "{} trajectories to learn from, model_loop.min_trajectories is {}",
+                "only {} to learn from, model_loop.min_trajectories is {}",
                 chosen.len(),
                 config.min_trajectories
             );
