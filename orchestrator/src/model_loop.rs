@@ -40,6 +40,10 @@ impl Workshop {
         let policy = self.policy(current.as_deref()).await?;
         let (mut chosen, mut counts) = self.gather(round, head, &policy).await?;
         self.record_choice(round, &chosen).await?;
+        self.line(format!(
+            "round {round}: {}",
+            counts.told(config.max_per_task)
+        ));
         if chosen.len() < config.min_trajectories {
             let reason = format!(
                 "only {} to learn from, model_loop.min_trajectories is {}",
@@ -52,10 +56,12 @@ impl Workshop {
         let replayed = self.replayed(round, &chosen).await?;
         counts.replayed = replayed.len();
         chosen.extend(replayed);
-        self.line(format!(
-            "round {round}: {}",
-            counts.told(config.max_per_task)
-        ));
+        if counts.replayed > 0 {
+            self.line(format!(
+                "round {round}: {} of earlier rounds are learnt from again",
+                counts.replayed
+            ));
+        }
         let lesson = match self.lesson(&chosen, counts) {
             // The same trajectories would fail the same way for ever; the round keeps its weights.
             Err(RunError::Dataset(error)) => {

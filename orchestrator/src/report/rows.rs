@@ -209,7 +209,7 @@ pub struct SelectionRow {
 }
 
 impl SelectionRow {
-    /// In words; `most` are kept of a problem.
+    /// What became of the round's own rollouts, in words; `most` are kept of a problem.
     pub(crate) fn told(&self, most: usize) -> String {
         let left_out = [
             (self.lucky, "by luck".to_owned()),
@@ -227,9 +227,6 @@ impl SelectionRow {
         );
         if !left_out.is_empty() {
             told.push_str(&format!(" ({} left out)", left_out.join(", ")));
-        }
-        if self.replayed > 0 {
-            told.push_str(&format!("; {} of earlier rounds again", self.replayed));
         }
         told
     }
