@@ -1,10 +1,11 @@
 //! Training every weight in a run, on a tiny model: kept as full sets, decided on like adapters, gone on
 //! from, and for other programs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use candle_core::Device;
 use coharness::base_model::BaseModel;
@@ -293,6 +294,62 @@ async fn earlier_rounds_are_learnt_from_again_and_solved_problems_rolled_out_onc
     assert_eq!(rounds(&again).await, [None, None]);
     assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
     assert_eq!(trainings(&again).await, trained);
+}
+
+/// What [`knows_half_at_once`] was asked so far.
+static ASKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Solves every second problem only when it is asked again.
+fn knows_half_at_once(messages: &[Message]) -> String {
+    let question = messages[messages.len() - 1].content.clone();
+    let digits: String = question.chars().filter(char::is_ascii_digit).collect();
+    let is_hard = digits.parse::<u32>().expect("a number") % 2 == 1;
+    let is_first = ASKED.lock().expect("alone").insert(question);
+    format!(
+        "It is \\boxed{{{}}}.",
+        if is_hard && is_first { 1 } else { 42 }
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_failed_problems_are_sampled_again_and_their_solutions_may_count_more() {
+    let mut adapters = Vec::new();
+    for weight in ["1", "1.0", "5"] {
+        ASKED.lock().expect("alone").clear();
+        let place = Place::new();
+        let gather = format!(
+            "gather_tasks: 12
+  samples: 2
+  max_per_task: 1
+  hard_weight: {weight}"
+        );
+        let scene = workshop_that_gathers(
+            &place,
+            knows_half_at_once,
+            &gather,
+            "epochs: 1",
+            Arc::default(),
+        )
+        .await;
+        let head = scene.head("v1").expect("v1");
+        let mut history = History::new(0.05);
+        let round = scene.model_loop(1, &head, None, &mut history.discoveries);
+        round.await.expect("a round");
+        let trained = trainings(&scene).await;
+        let expected = SelectionRow {
+            gathered: 18,
+            verified: 12,
+            chosen: 12,
+            ..SelectionRow::default()
+        };
+        assert_eq!(trained[0].selection, Some(expected));
+        adapters.push(trained[0].adapter.clone());
+    }
+    assert_eq!(adapters[0], adapters[1]);
+    assert_ne!(
+        adapters[0], adapters[2],
+        "solutions of hard problems count more"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,12 +8,10 @@
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{
-    CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, Skill, ToolName, ToolState,
-};
+use harness::{CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, ToolName, ToolState};
 use serde_json::json;
 
-use super::planted::{Fault, note, python, skill};
+use super::planted::{Fault, add_skill, note, python, skill};
 use super::problems::Kind::{Parts, Percent, Plain, Steps};
 
 /// All of them, by dimension.
@@ -330,14 +328,8 @@ fn stall() -> Harness {
 }
 
 fn teach(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let skill = Skill {
-        name: name.into(),
-        description: format!("Questions that have to do with {name}."),
-        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
-        body: body.into(),
-        python: String::new(),
-    };
-    harness.skills.insert(name.into(), skill);
+    let description = format!("Questions that have to do with {name}.");
+    add_skill(harness, name, &description, triggers, body);
 }
 
 /// Calls between tags; a missing brace is forgiven.

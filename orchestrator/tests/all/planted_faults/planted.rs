@@ -576,6 +576,23 @@ pub(super) fn skill<'a>(harness: &'a mut Harness, name: &str) -> &'a mut Skill {
     harness.skills.get_mut(name).expect("the skill")
 }
 
+pub(super) fn add_skill(
+    harness: &mut Harness,
+    name: &str,
+    description: &str,
+    triggers: &[&str],
+    body: &str,
+) {
+    let skill = Skill {
+        name: name.into(),
+        description: description.into(),
+        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
+        body: body.into(),
+        python: String::new(),
+    };
+    harness.skills.insert(name.into(), skill);
+}
+
 pub(super) fn note(harness: &mut Harness, text: &str) {
     harness.memory.entries.push(text.to_owned());
 }

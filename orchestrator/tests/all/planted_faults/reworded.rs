@@ -7,12 +7,11 @@ use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
 use harness::{
-    CallFormat, Eviction, Example, ExampleStep, Harness, Hook, MemoryKind, Skill, ToolName,
-    ToolState,
+    CallFormat, Eviction, Example, ExampleStep, Harness, Hook, MemoryKind, ToolName, ToolState,
 };
 use serde_json::json;
 
-use super::planted::{Fault, note, python, skill};
+use super::planted::{self, Fault, note, python, skill};
 use super::problems::Kind::{
     Average, Dozen, Fence, Long, Parts, Percent, Plain, Plan, Search, Steps, Sure,
 };
@@ -471,14 +470,8 @@ fn desk() -> Harness {
 }
 
 fn add_skill(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let skill = Skill {
-        name: name.into(),
-        description: format!("How to deal with {name}."),
-        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
-        body: body.into(),
-        python: String::new(),
-    };
-    harness.skills.insert(name.into(), skill);
+    let description = format!("How to deal with {name}.");
+    planted::add_skill(harness, name, &description, triggers, body);
 }
 
 fn with_examples() -> Harness {

@@ -5,10 +5,10 @@
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, Skill, Tool, ToolName};
+use harness::{CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, Tool, ToolName};
 use serde_json::json;
 
-use super::planted::{Fault, note, python, skill};
+use super::planted::{Fault, add_skill, note, python, skill};
 use super::problems::Kind::{Average, Fence, Long, Percent, Plain, Steps};
 
 /// All of them, by dimension.
@@ -278,14 +278,8 @@ fn counter() -> Harness {
 }
 
 fn teach(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let skill = Skill {
-        name: name.into(),
-        description: format!("For sums on {name}."),
-        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
-        body: body.into(),
-        python: String::new(),
-    };
-    harness.skills.insert(name.into(), skill);
+    let description = format!("For sums on {name}.");
+    add_skill(harness, name, &description, triggers, body);
 }
 
 /// Leaves tool, printing and the answer's form to examples.
