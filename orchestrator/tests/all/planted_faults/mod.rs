@@ -12,7 +12,9 @@
 //!
 //! prints a table of each.
 
+mod answering;
 mod everyday;
+mod mind;
 mod model;
 mod planted;
 mod problems;
@@ -21,7 +23,9 @@ mod real;
 mod reworded;
 mod sound;
 mod tools;
+mod understanding;
 mod unusual;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
