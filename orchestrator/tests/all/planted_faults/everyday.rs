@@ -8,10 +8,14 @@
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, ToolName, ToolState};
+use harness::{CallFormat, Harness, Hook, MemoryKind, ToolName};
 use serde_json::json;
 
-use super::planted::{Fault, add_skill, note, python, skill};
+use super::bases::{
+    Texts, add_skill, append_to_results, examples, hooked, note, plain, python, rename_tool,
+    say_of_tool, skill, stateful, tagged, with_early_form, with_skill_code,
+};
+use super::fault::Fault;
 use super::problems::Kind::{Parts, Percent, Plain, Steps};
 
 /// All of them, by dimension.
@@ -21,9 +25,7 @@ pub(crate) fn faults() -> Vec<Fault> {
 }
 
 fn prompts() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(PromptAmbiguity, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(PromptAmbiguity);
     vec![
         fault(
             "worked example left in the task",
@@ -86,20 +88,14 @@ fn prompts() -> Vec<Fault> {
 }
 
 fn tools() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(ToolSchemaError, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(ToolSchemaError);
     vec![
         fault(
             "tool renamed, prompt not",
             &[Plain],
             "call of the tool by its old name",
             with_name_in_prompt,
-            |h| {
-                let tool = h.tools.remove("python").expect("the tool");
-                let name = ToolName::new("interpreter").expect("a name");
-                h.tools.insert(name, tool);
-            },
+            |h| rename_tool(h, "interpreter"),
         )
         .or(PromptAmbiguity),
         fault(
@@ -117,16 +113,13 @@ fn tools() -> Vec<Fault> {
             &[Steps],
             "programs of two lines can't be read",
             stall,
-            |h| {
-                let text = &mut python(h).description;
-                text.push_str(" Escape line breaks as \\n.");
-            },
+            |h| say_of_tool(h, "Escape line breaks as \\n."),
         ),
         fault(
             "tool to hand answers in",
             &[Plain],
             "answer goes into a call, to the turn limit",
-            with_early_form,
+            || with_early_form(with_tags()),
             |h| {
                 let mut tool = python(h).clone();
                 tool.description = "Hands in the final figure.".into();
@@ -143,19 +136,14 @@ fn tools() -> Vec<Fault> {
             "one call per conversation",
             &[Parts],
             "answer is the first part's result",
-            with_state,
-            |h| {
-                let text = &mut python(h).description;
-                text.push_str(" It can be called once per conversation.");
-            },
+            || stateful(stall()),
+            |h| say_of_tool(h, "It can be called once per conversation."),
         ),
     ]
 }
 
 fn skills() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(SkillMissing, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(SkillMissing);
     vec![
         fault(
             "two skills define one function",
@@ -206,20 +194,14 @@ fn skills() -> Vec<Fault> {
 }
 
 fn middleware() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MiddlewareMismatch, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MiddlewareMismatch);
     vec![
         fault(
             "exit status below every result",
             &[Plain],
             "answer is the status",
             stall,
-            |h| {
-                let message = "Exit status:\n0".into();
-                let hook = Hook::AppendMessage { message };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| append_to_results(h, "Exit status:\n0"),
         ),
         fault(
             "replies longer, context not",
@@ -256,9 +238,7 @@ fn middleware() -> Vec<Fault> {
 }
 
 fn memory() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MemoryOverflow, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MemoryOverflow);
     vec![
         fault(
             "running total never reset",
@@ -309,35 +289,27 @@ fn memory() -> Vec<Fault> {
 
 /// Says everything once, without examples, and calls in fences.
 fn stall() -> Harness {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.prompts.system = "You answer the questions of a stationer's customers. For each question write a small Python script, run the script, and give the figure that it shows.".into();
-    harness.prompts.final_answer = "Close with the figure in \\boxed{}.".into();
-    python(&mut harness).description =
-        "Executes a Python script. Nothing but what it prints comes back, so print the figure."
-            .into();
+    let mut harness = plain(&Texts {
+        system: "You answer the questions of a stationer's customers. For each question write a small Python script, run the script, and give the figure that it shows.",
+        tool: "Executes a Python script. Nothing but what it prints comes back, so print the figure.",
+        final_answer: "Close with the figure in \\boxed{}.",
+        note: "Customers are in a hurry.",
+        most_notes: 16,
+    });
     let body = "Of y pieces, x percent are y * x / 100.";
     teach(&mut harness, "percentages", &["percent"], body);
     let body = "Every step of a calculation stands on a line of its own.";
     teach(&mut harness, "steps", &[], body);
-    harness.memory.kind = MemoryKind::Notes;
-    harness.memory.capacity = 16;
-    note(&mut harness, "Customers are in a hurry.");
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
-    harness.middleware.runtime.parallel_rollouts = 16;
     harness
 }
 
 fn teach(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let description = format!("Questions that have to do with {name}.");
-    add_skill(harness, name, &description, triggers, body);
+    let lead = "Questions that have to do with";
+    add_skill(harness, lead, name, triggers, body);
 }
 
-/// Calls between tags; a missing brace is forgiven.
 fn with_tags() -> Harness {
-    let mut harness = stall();
-    harness.middleware.protocol.call_format = CallFormat::Xml;
-    harness.middleware.hooks.post_model_call = vec![Hook::RepairJson {}];
-    harness
+    tagged(stall())
 }
 
 /// The prompt speaks of the tool by its name.
@@ -347,63 +319,38 @@ fn with_name_in_prompt() -> Harness {
     harness
 }
 
-/// The form of the answer is told before the tools.
-fn with_early_form() -> Harness {
-    let mut harness = with_tags();
-    let form = std::mem::take(&mut harness.prompts.final_answer);
-    harness.prompts.system.push_str(&format!(" {form}"));
-    harness
-}
-
 fn with_examples() -> Harness {
     let mut harness = with_tags();
-    let example = |title: &str, problem: &str, sum: &str, result: &str| Example {
-        title: title.into(),
-        problem: problem.into(),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("a name"),
-            arguments: [("code".to_owned(), format!("print({sum})"))].into(),
-            result: result.into(),
-        }],
-        answer: format!("The figure is \\boxed{{{result}}}."),
-    };
-    harness.prompts.examples = vec![
-        example(
+    let worked = [
+        [
             "ink",
             "A shelf with 38 bottles of ink gets 14 more. What does it hold then?",
             "38 + 14",
             "52",
-        ),
-        example(
+        ],
+        [
             "paper",
             "A pallet of 7 cartons of 45 pads is unloaded. What is the number of pads?",
             "7 * 45",
             "315",
-        ),
-        example(
+        ],
+        [
             "chalk",
             "Of 73 sticks of chalk 26 are broken. What is the number of whole ones?",
             "73 - 26",
             "47",
-        ),
+        ],
     ];
+    harness.prompts.examples = examples("The figure is", worked);
     harness
 }
 
-fn with_state() -> Harness {
-    let mut harness = stall();
-    python(&mut harness).state = ToolState::Stateful;
-    harness
-}
-
-/// Percentages by a function that a skill brings along.
 fn with_function() -> Harness {
-    let mut harness = stall();
-    let skill = skill(&mut harness, "percentages");
-    skill.body = "part_of(x, y) gives x percent of y; it is defined already.".into();
-    skill.python = "def part_of(x, y):\n    return y * x // 100\n".into();
-    harness
+    with_skill_code(
+        stall(),
+        "part_of(x, y) gives x percent of y; it is defined already.",
+        "def part_of(x, y):\n    return y * x // 100\n",
+    )
 }
 
 /// Two turns, of which the second is announced as the last.
@@ -411,8 +358,7 @@ fn with_last_message() -> Harness {
     let mut harness = stall();
     harness.middleware.protocol.max_turns = 2;
     let message = "This is the last message: close with the figure in \\boxed{}.".into();
-    harness.middleware.hooks.pre_model_call = vec![Hook::ForceFinalAnswer { message }];
-    harness
+    hooked(harness, Hook::ForceFinalAnswer { message })
 }
 
 /// What has to be known about percentages stands in a note.

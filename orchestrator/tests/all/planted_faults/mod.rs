@@ -6,14 +6,17 @@
 //! loop, the sandbox and the gate are those of a run, and the model is [`model::Reader`], which
 //! plays by rules that it follows for every harness alike.
 //!
-//! There are four lists of faults, each with its own test and its own shares.
+//! There are four lists of faults, each with its own test and its own shares. What their harnesses are
+//! made of is in `bases.rs`.
 //!
 //!     cargo test --package coharness --test all faults -- --nocapture
 //!
 //! prints a table of each.
 
 mod answering;
+mod bases;
 mod everyday;
+mod fault;
 mod mind;
 mod model;
 mod planted;
@@ -43,8 +46,8 @@ use sandbox::{HelperCommand, Sandbox, SandboxOptions};
 
 use crate::Place;
 use crate::scene::Scene;
+use fault::Fault;
 use model::Reader;
-use planted::Fault;
 use problems::problems;
 use tools::Remembering;
 

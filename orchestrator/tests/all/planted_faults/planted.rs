@@ -1,74 +1,19 @@
-//! The faults: working harnesses, and what is planted in one dimension of each.
-//!
-//! `shows` says by what a fault can be seen in a trajectory.
+//! The first list of faults: working harnesses, and what is planted in one dimension of each.
 
 use critic::RootCause::{
-    self, MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
+    MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{
-    CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, Skill, Tool, ToolName, ToolState,
-};
+use harness::{CallFormat, Harness, Hook, ToolState};
 use serde_json::json;
 
-use super::problems::Kind::{
-    self, Average, Dozen, Grid, List, Long, Parts, Percent, Plain, Plan, Search, Steps, Sure,
+use super::bases::{
+    Texts, add_hook, add_skill, append_to_results, cut_results, examples, hooked, note, plain,
+    python, require, say_of_tool, skill, stateful, tagged, with_early_form,
 };
-
-/// A fault in a harness that works without it.
-pub(crate) struct Fault {
-    pub(crate) name: &'static str,
-    /// The planted root cause; its dimension is the one that is changed.
-    pub(crate) cause: RootCause,
-    /// Another root cause that may be named as well, where something elsewhere would help as much.
-    pub(crate) other_cause: Option<RootCause>,
-    /// Kinds of problems on which it shows.
-    pub(crate) kinds: &'static [Kind],
-    /// What there is to see.
-    pub(crate) shows: &'static str,
-    pub(crate) working: fn() -> Harness,
-    pub(crate) plant: fn(&mut Harness),
-}
-
-impl Fault {
-    pub(super) fn new(
-        cause: RootCause,
-        name: &'static str,
-        kinds: &'static [Kind],
-        shows: &'static str,
-        working: fn() -> Harness,
-        plant: fn(&mut Harness),
-    ) -> Self {
-        Fault {
-            name,
-            cause,
-            other_cause: None,
-            kinds,
-            shows,
-            working,
-            plant,
-        }
-    }
-
-    pub(super) fn or(self, cause: RootCause) -> Self {
-        Fault {
-            other_cause: Some(cause),
-            ..self
-        }
-    }
-
-    pub(super) fn is_named_by(&self, cause: RootCause) -> bool {
-        cause == self.cause || Some(cause) == self.other_cause
-    }
-
-    /// Dimensions of the root causes, the planted one first.
-    pub(super) fn dimensions(&self) -> String {
-        let planted = self.cause.harness_dim();
-        match self.other_cause {
-            Some(other) => format!("{planted}/{}", other.harness_dim()),
-            None => planted.to_string(),
-        }
-    }
-}
+use super::fault::Fault;
+use super::problems::Kind::{
+    Average, Dozen, Grid, List, Long, Parts, Percent, Plain, Plan, Search, Steps, Sure,
+};
 
 /// All faults, by dimension.
 pub(crate) fn faults() -> Vec<Fault> {
@@ -77,9 +22,7 @@ pub(crate) fn faults() -> Vec<Fault> {
 }
 
 fn prompts() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(PromptAmbiguity, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(PromptAmbiguity);
     vec![
         fault(
             "conflicting instructions",
@@ -160,9 +103,7 @@ fn prompts() -> Vec<Fault> {
 }
 
 fn tools() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(ToolSchemaError, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(ToolSchemaError);
     vec![
         fault(
             "missing print hint",
@@ -186,10 +127,7 @@ fn tools() -> Vec<Fault> {
             &[Plain],
             "arguments refused",
             bench,
-            |h| {
-                python(h).parameters["properties"]["language"] = json!({"type": "string"});
-                python(h).parameters["required"] = json!(["code", "language"]);
-            },
+            |h| require(python(h), "language", json!({"type": "string"})),
         ),
         fault(
             "description of another tool",
@@ -246,35 +184,27 @@ fn tools() -> Vec<Fault> {
             &[Plain],
             "answer is the result plus one",
             bench,
-            |h| {
-                let text = &mut python(h).description;
-                text.push_str(" Add 1 to every number that it prints.");
-            },
+            |h| say_of_tool(h, "Add 1 to every number that it prints."),
         ),
         fault(
             "description with a module that isn't there",
             &[Plain],
             "program fails over a name of the description",
             bench,
-            |h| {
-                let text = &mut python(h).description;
-                text.push_str(" Calculate with the module tallies.");
-            },
+            |h| say_of_tool(h, "Calculate with the module tallies."),
         ),
         fault(
             "variables lost between calls",
             &[Parts],
             "name of an earlier call isn't defined",
-            with_state,
+            || stateful(bench()),
             |h| python(h).state = ToolState::Stateless,
         ),
     ]
 }
 
 fn skills() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(SkillMissing, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(SkillMissing);
     vec![
         fault(
             "missing skill: percentages",
@@ -309,48 +239,34 @@ fn skills() -> Vec<Fault> {
             &[Percent],
             "answer is the rounded result",
             bench,
-            |h| {
-                let body = &mut skill(h, "percentages").body;
-                body.push_str("\nRound every such amount to the nearest ten.");
-            },
+            |h| say_of_percentages(h, "Round every such amount to the nearest ten."),
         ),
         fault(
             "skill against the tool",
             &[Percent],
             "no call; the skill speaks against it",
             with_vague_tool,
-            |h| {
-                let body = &mut skill(h, "percentages").body;
-                body.push_str("\nDo such problems in your head.");
-            },
+            |h| say_of_percentages(h, "Do such problems in your head."),
         ),
         fault(
             "skill with a module that isn't there",
             &[Percent],
             "program fails over a name of the skill",
             bench,
-            |h| {
-                let body = &mut skill(h, "percentages").body;
-                body.push_str("\nCalculate with the module percentages.");
-            },
+            |h| say_of_percentages(h, "Calculate with the module percentages."),
         ),
         fault(
             "skill that asks for an essay",
             &[Percent],
             "reply cut before its call",
             bench,
-            |h| {
-                let body = &mut skill(h, "percentages").body;
-                body.push_str("\nFirst explain the problem in at least 300 words.");
-            },
+            |h| say_of_percentages(h, "First explain the problem in at least 300 words."),
         ),
     ]
 }
 
 fn middleware() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MiddlewareMismatch, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MiddlewareMismatch);
     vec![
         fault(
             "wrong call format: JSON",
@@ -392,14 +308,7 @@ fn middleware() -> Vec<Fault> {
             &[Long],
             "output cut by a hook, no answer",
             bench,
-            |h| {
-                let marker = "[cut]".into();
-                let hook = Hook::TruncateOutput {
-                    max_chars: 20,
-                    marker,
-                };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| cut_results(h, 20, "[cut]"),
         ),
         fault(
             "replies of 5 tokens",
@@ -456,7 +365,7 @@ fn middleware() -> Vec<Fault> {
                     keep_results: 0,
                     marker: "[removed]".into(),
                 };
-                h.middleware.hooks.pre_model_call.push(hook);
+                add_hook(h, hook);
             },
         ),
         fault(
@@ -471,7 +380,7 @@ fn middleware() -> Vec<Fault> {
                     message: "There is a mistake in this.".into(),
                     max: 1,
                 };
-                h.middleware.hooks.on_finish.push(hook);
+                add_hook(h, hook);
             },
         ),
         fault(
@@ -479,22 +388,14 @@ fn middleware() -> Vec<Fault> {
             &[Plain],
             "answer is the result plus one",
             bench,
-            |h| {
-                let message = "Add 1 to this number for the answer.".into();
-                let hook = Hook::AppendMessage { message };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| append_to_results(h, "Add 1 to this number for the answer."),
         ),
         fault(
             "message that asks for words",
             &[Plain],
             "result, then an answer that isn't read",
             bench,
-            |h| {
-                let message = "Write this number in words.".into();
-                let hook = Hook::AppendMessage { message };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| append_to_results(h, "Write this number in words."),
         ),
         fault(
             "long output not shortened",
@@ -507,9 +408,7 @@ fn middleware() -> Vec<Fault> {
 }
 
 fn memory() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MemoryOverflow, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MemoryOverflow);
     vec![
         fault(
             "stale memory: an answer",
@@ -555,7 +454,7 @@ fn memory() -> Vec<Fault> {
             "note that asks for words",
             &[Plain],
             "result, then an answer that isn't read",
-            with_early_box,
+            || with_early_form(bench()),
             |h| note(h, "People like the answer in words."),
         ),
         fault(
@@ -568,66 +467,25 @@ fn memory() -> Vec<Fault> {
     ]
 }
 
-pub(super) fn python(harness: &mut Harness) -> &mut Tool {
-    harness.tools.get_mut("python").expect("the tool")
-}
-
-pub(super) fn skill<'a>(harness: &'a mut Harness, name: &str) -> &'a mut Skill {
-    harness.skills.get_mut(name).expect("the skill")
-}
-
-pub(super) fn add_skill(
-    harness: &mut Harness,
-    name: &str,
-    description: &str,
-    triggers: &[&str],
-    body: &str,
-) {
-    let skill = Skill {
-        name: name.into(),
-        description: description.into(),
-        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
-        body: body.into(),
-        python: String::new(),
-    };
-    harness.skills.insert(name.into(), skill);
-}
-
-pub(super) fn note(harness: &mut Harness, text: &str) {
-    harness.memory.entries.push(text.to_owned());
+fn say_of_percentages(harness: &mut Harness, line: &str) {
+    let body = &mut skill(harness, "percentages").body;
+    body.push_str(&format!("\n{line}"));
 }
 
 /// A harness that says everything once, without examples.
 pub(super) fn bench() -> Harness {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.prompts.system = "You solve problems about numbers. Always call the python tool first, and then give the number that it printed.".into();
-    harness.prompts.final_answer = "Write the final answer as \\boxed{number}.".into();
-    python(&mut harness).description = "Runs a Python program and returns what it prints. Use it for every calculation and print the result.".into();
-    let skill = |name: &str, triggers: &[&str], body: &str| Skill {
-        name: name.into(),
-        description: format!("Problems with {name}."),
-        triggers: triggers.iter().map(|word| (*word).to_owned()).collect(),
-        body: body.into(),
-        python: String::new(),
-    };
-    let percentages = skill(
-        "percentages",
-        &["percent"],
-        "x percent of y is y * x / 100.",
-    );
-    let steps = skill(
-        "steps",
-        &[],
-        "Each step of a problem has its own line in the program.",
-    );
-    for skill in [percentages, steps] {
-        harness.skills.insert(skill.name.clone(), skill);
-    }
-    harness.memory.kind = MemoryKind::Notes;
-    harness.memory.capacity = 16;
-    note(&mut harness, "Problems are short and have one answer.");
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
-    harness.middleware.runtime.parallel_rollouts = 16;
+    let mut harness = plain(&Texts {
+        system: "You solve problems about numbers. Always call the python tool first, and then give the number that it printed.",
+        tool: "Runs a Python program and returns what it prints. Use it for every calculation and print the result.",
+        final_answer: "Write the final answer as \\boxed{number}.",
+        note: "Problems are short and have one answer.",
+        most_notes: 16,
+    });
+    let lead = "Problems with";
+    let body = "x percent of y is y * x / 100.";
+    add_skill(&mut harness, lead, "percentages", &["percent"], body);
+    let body = "Each step of a problem has its own line in the program.";
+    add_skill(&mut harness, lead, "steps", &[], body);
     harness
 }
 
@@ -636,37 +494,27 @@ fn by_example() -> Harness {
     let mut harness = with_vague_tool();
     harness.prompts.system = "You solve problems about numbers.".into();
     harness.prompts.final_answer.clear();
-    let example = |title: &str, problem: &str, code: &str, result: &str| Example {
-        title: title.into(),
-        problem: problem.into(),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("a name"),
-            arguments: [("code".to_owned(), code.to_owned())].into(),
-            result: result.into(),
-        }],
-        answer: format!("The answer is \\boxed{{{result}}}."),
-    };
-    harness.prompts.examples = vec![
-        example(
+    let worked = [
+        [
             "pears",
             "A cook peels 17 pears and then 5 more. How many is that?",
-            "print(17 + 5)",
+            "17 + 5",
             "22",
-        ),
-        example(
+        ],
+        [
             "tiles",
             "A wall of 9 by 14 tiles has how many tiles?",
-            "print(9 * 14)",
+            "9 * 14",
             "126",
-        ),
-        example(
+        ],
+        [
             "bread",
             "Of 61 loaves and 8 rolls 20 loaves are sold. How many loaves remain?",
-            "print(61 - 20)",
+            "61 - 20",
             "41",
-        ),
+        ],
     ];
+    harness.prompts.examples = examples("The answer is", worked);
     harness
 }
 
@@ -677,21 +525,8 @@ fn with_vague_tool() -> Harness {
     harness
 }
 
-/// The form of the answer is told before the notes.
-fn with_early_box() -> Harness {
-    let mut harness = bench();
-    let form = std::mem::take(&mut harness.prompts.final_answer);
-    harness.prompts.system.push_str(&format!(" {form}"));
-    harness
-}
-
-/// Calls between tags, repaired where a brace is missing.
 fn by_tags() -> Harness {
-    let mut harness = bench();
-    harness.middleware.protocol.call_format = CallFormat::Xml;
-    let hooks = &mut harness.middleware.hooks;
-    hooks.post_model_call.push(Hook::RepairJson {});
-    harness
+    tagged(bench())
 }
 
 /// Calls between tags, held to a grammar.
@@ -705,16 +540,8 @@ fn with_grammar() -> Harness {
 /// A second parameter.
 fn with_digits() -> Harness {
     let mut harness = by_tags();
-    let parameters = &mut python(&mut harness).parameters;
-    parameters["properties"]["digits"] =
-        json!({"type": "integer", "description": "Digits after the point, such as 2."});
-    parameters["required"] = json!(["code", "digits"]);
-    harness
-}
-
-fn with_state() -> Harness {
-    let mut harness = bench();
-    python(&mut harness).state = ToolState::Stateful;
+    let digits = json!({"type": "integer", "description": "Digits after the point, such as 2."});
+    require(python(&mut harness), "digits", digits);
     harness
 }
 
@@ -722,35 +549,22 @@ fn with_nudge() -> Harness {
     let mut harness = by_example();
     harness.prompts.system = bench().prompts.system;
     let message = "Now call the python tool.".into();
-    let hooks = &mut harness.middleware.hooks;
-    hooks.post_model_call.push(Hook::Nudge { message, max: 1 });
-    harness
+    hooked(harness, Hook::Nudge { message, max: 1 })
 }
 
 fn with_repeat() -> Harness {
-    let mut harness = bench();
     let message = "This call was made before. Use that result.".into();
-    let hooks = &mut harness.middleware.hooks;
-    hooks.pre_tool_call.push(Hook::DetectRepeat { message });
-    harness
+    hooked(bench(), Hook::DetectRepeat { message })
 }
 
 fn with_error_hint() -> Harness {
-    let mut harness = bench();
     let message = "Read the last line of the error and write another program.".into();
-    let hooks = &mut harness.middleware.hooks;
-    hooks.on_tool_error.push(Hook::ErrorHint { message });
-    harness
+    hooked(bench(), Hook::ErrorHint { message })
 }
 
 fn with_shortening() -> Harness {
     let mut harness = bench();
     python(&mut harness).limits.output_chars = 100_000;
-    let marker = "\n[cut]\n".into();
-    let hooks = &mut harness.middleware.hooks;
-    hooks.post_tool_call.push(Hook::TruncateOutput {
-        max_chars: 400,
-        marker,
-    });
+    cut_results(&mut harness, 400, "\n[cut]\n");
     harness
 }

@@ -14,7 +14,8 @@ use coharness::splits::Splits;
 use harness::{Dimension, Harness};
 use rollout::Columns;
 
-use super::planted::{Fault, bench, faults};
+use super::fault::Fault;
+use super::planted::{bench, faults};
 use super::{CONFIG, Level, python};
 use crate::scene::Scene;
 use crate::{Place, real_model};

@@ -6,12 +6,14 @@
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{
-    CallFormat, Eviction, Example, ExampleStep, Harness, Hook, MemoryKind, ToolName, ToolState,
-};
+use harness::{CallFormat, Eviction, Harness, Hook};
 use serde_json::json;
 
-use super::planted::{self, Fault, note, python, skill};
+use super::bases::{
+    Texts, add_skill, append_to_results, cut_results, examples, hooked, note, plain, python,
+    require, skill, stateful, tagged, with_skill_code,
+};
+use super::fault::Fault;
 use super::problems::Kind::{
     Average, Dozen, Fence, Long, Parts, Percent, Plain, Plan, Search, Steps, Sure,
 };
@@ -23,9 +25,7 @@ pub(crate) fn faults() -> Vec<Fault> {
 }
 
 fn prompts() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(PromptAmbiguity, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(PromptAmbiguity);
     vec![
         fault(
             "task against the system prompt",
@@ -114,9 +114,7 @@ fn prompts() -> Vec<Fault> {
 }
 
 fn tools() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(ToolSchemaError, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(ToolSchemaError);
     vec![
         fault(
             "description with another argument",
@@ -190,9 +188,7 @@ fn tools() -> Vec<Fault> {
 }
 
 fn skills() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(SkillMissing, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(SkillMissing);
     vec![
         fault(
             "triggers in other languages",
@@ -253,9 +249,7 @@ fn skills() -> Vec<Fault> {
 }
 
 fn middleware() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MiddlewareMismatch, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MiddlewareMismatch);
     vec![
         fault(
             "fence as a stop text",
@@ -292,7 +286,7 @@ fn middleware() -> Vec<Fault> {
             "one turn too few for two parts",
             &[Parts],
             "result, then the turn limit",
-            with_variables,
+            || stateful(desk()),
             |h| h.middleware.protocol.max_turns = 2,
         ),
         fault(
@@ -307,25 +301,14 @@ fn middleware() -> Vec<Fault> {
             &[Long],
             "answer is the result's end",
             desk,
-            |h| {
-                let marker = "\n(...)\n".into();
-                let hook = Hook::TruncateOutput {
-                    max_chars: 6,
-                    marker,
-                };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| cut_results(h, 6, "\n(...)\n"),
         ),
         fault(
             "message after results: hundreds",
             &[Plain],
             "answer is a hundredth of the result",
             desk,
-            |h| {
-                let message = "Quote every figure in hundreds.".into();
-                let hook = Hook::AppendMessage { message };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| append_to_results(h, "Quote every figure in hundreds."),
         ),
         fault(
             "hint to give up on errors",
@@ -370,9 +353,7 @@ fn middleware() -> Vec<Fault> {
 }
 
 fn memory() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MemoryOverflow, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MemoryOverflow);
     vec![
         fault(
             "lesson evicted",
@@ -441,164 +422,115 @@ fn memory() -> Vec<Fault> {
 
 /// Says everything once, without examples; only the system prompt asks for a call.
 fn desk() -> Harness {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.prompts.system = "Each question asks for one quantity. Work it out with a short Python program and report what comes back.".into();
-    harness.prompts.final_answer = "State the outcome at the end inside \\boxed{}.".into();
-    python(&mut harness).description =
-        "Executes Python code; only printed text comes back, so print the outcome.".into();
-    add_skill(
-        &mut harness,
-        "percentages",
-        &["percent"],
-        "x percent of y comes to y * x / 100.",
-    );
-    add_skill(
-        &mut harness,
-        "several-steps",
-        &[],
-        "Give every step a line of its own in the code.",
-    );
-    harness.memory.kind = MemoryKind::Notes;
-    harness.memory.capacity = 12;
-    note(
-        &mut harness,
-        "Questions come from a textbook and are short.",
-    );
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
-    harness.middleware.runtime.parallel_rollouts = 16;
+    let mut harness = plain(&Texts {
+        system: "Each question asks for one quantity. Work it out with a short Python program and report what comes back.",
+        tool: "Executes Python code; only printed text comes back, so print the outcome.",
+        final_answer: "State the outcome at the end inside \\boxed{}.",
+        note: "Questions come from a textbook and are short.",
+        most_notes: 12,
+    });
+    let body = "x percent of y comes to y * x / 100.";
+    teach(&mut harness, "percentages", &["percent"], body);
+    let body = "Give every step a line of its own in the code.";
+    teach(&mut harness, "several-steps", &[], body);
     harness
 }
 
-fn add_skill(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let description = format!("How to deal with {name}.");
-    planted::add_skill(harness, name, &description, triggers, body);
+fn teach(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
+    add_skill(harness, "How to deal with", name, triggers, body);
 }
 
 fn with_examples() -> Harness {
     let mut harness = desk();
-    let example = |title: &str, problem: &str, code: &str, result: &str| Example {
-        title: title.into(),
-        problem: problem.into(),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("a name"),
-            arguments: [("code".to_owned(), code.to_owned())].into(),
-            result: result.into(),
-        }],
-        answer: format!("The outcome is \\boxed{{{result}}}."),
-    };
-    harness.prompts.examples = vec![
-        example(
+    let worked = [
+        [
             "crates",
             "A van with 23 crates takes on 9 more. What is its load?",
-            "print(23 + 9)",
+            "23 + 9",
             "32",
-        ),
-        example(
+        ],
+        [
             "seats",
             "A hall of 6 rows by 31 seats is full. What is the number of guests?",
-            "print(6 * 31)",
+            "6 * 31",
             "186",
-        ),
-        example(
+        ],
+        [
             "lamps",
             "Of 84 lamps 35 burn out. What is the number that still burn?",
-            "print(84 - 35)",
+            "84 - 35",
             "49",
-        ),
+        ],
     ];
+    harness.prompts.examples = examples("The outcome is", worked);
     harness
 }
 
-/// Calls between tags, of which a missing brace is forgiven.
 fn with_tags() -> Harness {
-    let mut harness = desk();
-    harness.middleware.protocol.call_format = CallFormat::Xml;
-    harness.middleware.hooks.post_model_call = vec![Hook::RepairJson {}];
-    harness
+    tagged(desk())
 }
 
 /// Calls as JSON, for which a fence is taken too.
 fn with_json() -> Harness {
     let mut harness = desk();
     harness.middleware.protocol.call_format = CallFormat::Json;
-    harness.middleware.hooks.post_model_call = vec![Hook::ExtractFencedCode {}];
-    harness
+    hooked(harness, Hook::ExtractFencedCode {})
 }
 
 fn with_seconds() -> Harness {
     let mut harness = with_tags();
-    let parameters = &mut python(&mut harness).parameters;
-    parameters["properties"]["seconds"] =
-        json!({"type": "integer", "description": "Seconds it may take, such as 5."});
-    parameters["required"] = json!(["code", "seconds"]);
+    let seconds = json!({"type": "integer", "description": "Seconds it may take, such as 5."});
+    require(python(&mut harness), "seconds", seconds);
     harness
 }
 
 fn with_dozens() -> Harness {
     let mut harness = desk();
-    add_skill(&mut harness, "dozens", &["dozen"], "A dozen makes 12.");
+    teach(&mut harness, "dozens", &["dozen"], "A dozen makes 12.");
     harness
 }
 
-/// Percentages by a function that a skill brings along.
 fn with_function() -> Harness {
-    let mut harness = desk();
-    let skill = skill(&mut harness, "percentages");
-    skill.body = "For x percent of y the function part_of(x, y) is loaded.".into();
-    skill.python = "def part_of(x, y):\n    return y * x // 100\n".into();
-    harness
+    with_skill_code(
+        desk(),
+        "For x percent of y the function part_of(x, y) is loaded.",
+        "def part_of(x, y):\n    return y * x // 100\n",
+    )
 }
 
 fn with_fences() -> Harness {
     let mut harness = desk();
     let body = "The way round a rectangle with the sides x and y is 2 * (x + y).";
-    add_skill(&mut harness, "fences", &["fence", "around"], body);
+    teach(&mut harness, "fences", &["fence", "around"], body);
     harness
 }
 
 fn with_nudge() -> Harness {
-    let mut harness = desk();
     let message = "Go ahead: run the program.".into();
-    harness.middleware.hooks.post_model_call = vec![Hook::Nudge { message, max: 1 }];
-    harness
+    hooked(desk(), Hook::Nudge { message, max: 1 })
 }
 
 fn with_last_word() -> Harness {
-    let mut harness = desk();
     let message = "Time is up: state the outcome in \\boxed{} at once.".into();
-    harness.middleware.hooks.pre_model_call = vec![Hook::ForceFinalAnswer { message }];
-    harness
-}
-
-fn with_variables() -> Harness {
-    let mut harness = desk();
-    python(&mut harness).state = ToolState::Stateful;
-    harness
+    hooked(desk(), Hook::ForceFinalAnswer { message })
 }
 
 fn with_hint() -> Harness {
-    let mut harness = desk();
     let message = "Think about what the error says, and write a program without that.".into();
-    harness.middleware.hooks.on_tool_error = vec![Hook::ErrorHint { message }];
-    harness
+    hooked(desk(), Hook::ErrorHint { message })
 }
 
 fn with_repeat() -> Harness {
-    let mut harness = desk();
     let message = "This was run already. Take the number from that run.".into();
-    harness.middleware.hooks.pre_tool_call = vec![Hook::DetectRepeat { message }];
-    harness
+    hooked(desk(), Hook::DetectRepeat { message })
 }
 
 const PLAN: &str = "Sketch in a sentence or two how you will go about it.";
 
 fn with_plan() -> Harness {
-    let mut harness = desk();
     let message = PLAN.into();
     let next = "Now carry that out with a short program.".into();
-    harness.middleware.hooks.on_start = vec![Hook::Plan { message, next }];
-    harness
+    hooked(desk(), Hook::Plan { message, next })
 }
 
 /// The tool shows a program's last value, since a hook prints it.
@@ -606,8 +538,7 @@ fn with_values() -> Harness {
     let mut harness = desk();
     python(&mut harness).description =
         "Executes Python code and gives back the value of its last line.".into();
-    harness.middleware.hooks.pre_tool_call = vec![Hook::AutoPrintLastExpression {}];
-    harness
+    hooked(harness, Hook::AutoPrintLastExpression {})
 }
 
 /// What has to be known about percentages stands in a note.

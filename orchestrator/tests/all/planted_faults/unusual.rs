@@ -5,10 +5,14 @@
 use critic::RootCause::{
     MemoryOverflow, MiddlewareMismatch, PromptAmbiguity, SkillMissing, ToolSchemaError,
 };
-use harness::{CallFormat, Example, ExampleStep, Harness, Hook, MemoryKind, Tool, ToolName};
+use harness::{Harness, Hook, Tool};
 use serde_json::json;
 
-use super::planted::{Fault, add_skill, note, python, skill};
+use super::bases::{
+    Texts, add_skill, append_to_results, examples, hooked, note, plain, python, rename_tool,
+    require, skill, tagged, with_skill_code,
+};
+use super::fault::Fault;
 use super::problems::Kind::{Average, Fence, Long, Percent, Plain, Steps};
 
 /// All of them, by dimension.
@@ -18,9 +22,7 @@ pub(crate) fn faults() -> Vec<Fault> {
 }
 
 fn prompts() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(PromptAmbiguity, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(PromptAmbiguity);
     vec![
         fault(
             "marks of another system in the task",
@@ -68,9 +70,7 @@ fn prompts() -> Vec<Fault> {
 }
 
 fn tools() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(ToolSchemaError, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(ToolSchemaError);
     vec![
         fault(
             "meanings of two arguments exchanged",
@@ -109,9 +109,7 @@ fn tools() -> Vec<Fault> {
 }
 
 fn skills() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(SkillMissing, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(SkillMissing);
     vec![
         fault(
             "triggers of two skills exchanged",
@@ -157,9 +155,7 @@ fn skills() -> Vec<Fault> {
 }
 
 fn middleware() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MiddlewareMismatch, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MiddlewareMismatch);
     vec![
         fault(
             "stop text that is a usual variable",
@@ -187,11 +183,7 @@ fn middleware() -> Vec<Fault> {
             &[Plain],
             "answer is a hundredth of the result",
             counter,
-            |h| {
-                let message = "That number counts cents, so report whole euros.".into();
-                let hook = Hook::AppendMessage { message };
-                h.middleware.hooks.post_tool_call.push(hook);
-            },
+            |h| append_to_results(h, "That number counts cents, so report whole euros."),
         ),
         fault(
             "empty result that reads as a success",
@@ -208,9 +200,7 @@ fn middleware() -> Vec<Fault> {
 }
 
 fn memory() -> Vec<Fault> {
-    let fault = |name, kinds, shows, working, plant| {
-        Fault::new(MemoryOverflow, name, kinds, shows, working, plant)
-    };
+    let fault = Fault::of(MemoryOverflow);
     vec![
         fault(
             "note on printing that is out of date",
@@ -260,26 +250,22 @@ fn memory() -> Vec<Fault> {
 
 /// Says everything once, without examples, and calls in fences.
 fn counter() -> Harness {
-    let mut harness = harness::naive().expect("the shipped harness");
-    harness.prompts.system = "Every message holds one sum in prose. Turn it into a Python program, run the program, and pass on the value.".into();
-    harness.prompts.final_answer = "Wrap the value in \\boxed{} to close.".into();
-    python(&mut harness).description =
-        "Runs Python source and hands back what was written to standard output; print the value in the end.".into();
+    let mut harness = plain(&Texts {
+        system: "Every message holds one sum in prose. Turn it into a Python program, run the program, and pass on the value.",
+        tool: "Runs Python source and hands back what was written to standard output; print the value in the end.",
+        final_answer: "Wrap the value in \\boxed{} to close.",
+        note: "Names are made up.",
+        most_notes: 20,
+    });
     let body = "To take x percent of y, compute y * x / 100.";
     teach(&mut harness, "percentages", &["percent"], body);
     let body = "A sum with several steps gets one line of code for each of them.";
     teach(&mut harness, "sequence", &[], body);
-    harness.memory.kind = MemoryKind::Notes;
-    harness.memory.capacity = 20;
-    note(&mut harness, "Names are made up.");
-    harness.middleware.protocol.call_format = CallFormat::Fenced;
-    harness.middleware.runtime.parallel_rollouts = 16;
     harness
 }
 
 fn teach(harness: &mut Harness, name: &str, triggers: &[&str], body: &str) {
-    let description = format!("For sums on {name}.");
-    add_skill(harness, name, &description, triggers, body);
+    add_skill(harness, "For sums on", name, triggers, body);
 }
 
 /// Leaves tool, printing and the answer's form to examples.
@@ -288,53 +274,39 @@ fn by_examples() -> Harness {
     harness.prompts.system = "Every message holds one sum in prose.".into();
     harness.prompts.final_answer.clear();
     python(&mut harness).description = "Runs Python source.".into();
-    let example = |title: &str, problem: &str, sum: &str, result: &str| Example {
-        title: title.into(),
-        problem: problem.into(),
-        steps: vec![ExampleStep {
-            say: String::new(),
-            tool: ToolName::new("python").expect("a name"),
-            arguments: [("code".to_owned(), format!("print({sum})"))].into(),
-            result: result.into(),
-        }],
-        answer: format!("That makes \\boxed{{{result}}}."),
-    };
-    harness.prompts.examples = vec![
-        example(
+    let worked = [
+        [
             "ferry",
             "A ferry with 46 cars takes on 7 at the next pier. What does it carry then?",
             "46 + 7",
             "53",
-        ),
-        example(
+        ],
+        [
             "choir",
             "A choir stands in 8 lines of 25 singers. How large is it?",
             "8 * 25",
             "200",
-        ),
-        example(
+        ],
+        [
             "candles",
             "Of 90 candles the wind blows out 33. What is the number that still burn?",
             "90 - 33",
             "57",
-        ),
+        ],
     ];
+    harness.prompts.examples = examples("That makes", worked);
     harness
 }
 
-/// The tool has another name, and calls stand between tags; a missing brace is forgiven.
+/// The tool has another name, and calls stand between tags.
 fn with_interpreter() -> Harness {
-    let mut harness = counter();
-    let mut tool = harness.tools.remove("python").expect("the tool");
-    tool.parameters = json!({
+    let mut harness = tagged(counter());
+    python(&mut harness).parameters = json!({
         "type": "object",
         "properties": {"source": {"type": "string", "description": "The program."}},
         "required": ["source"],
     });
-    let name = ToolName::new("interpreter").expect("a name");
-    harness.tools.insert(name, tool);
-    harness.middleware.protocol.call_format = CallFormat::Xml;
-    harness.middleware.hooks.post_model_call = vec![Hook::RepairJson {}];
+    rename_tool(&mut harness, "interpreter");
     harness
 }
 
@@ -344,10 +316,8 @@ fn interpreter(harness: &mut Harness) -> &mut Tool {
 
 fn with_titles() -> Harness {
     let mut harness = with_interpreter();
-    let parameters = &mut interpreter(&mut harness).parameters;
-    parameters["properties"]["title"] =
-        json!({"type": "string", "description": "A few words for the log."});
-    parameters["required"] = json!(["source", "title"]);
+    let title = json!({"type": "string", "description": "A few words for the log."});
+    require(interpreter(&mut harness), "title", title);
     harness
 }
 
@@ -370,13 +340,12 @@ fn with_fences() -> Harness {
     harness
 }
 
-/// Percentages by a function that a skill brings along.
 fn with_function() -> Harness {
-    let mut harness = counter();
-    let skill = skill(&mut harness, "percentages");
-    skill.body = "share_of(x, y) is x percent of y; it is there already.".into();
-    skill.python = "def share_of(x, y):\n    return x * y // 100\n".into();
-    harness
+    with_skill_code(
+        counter(),
+        "share_of(x, y) is x percent of y; it is there already.",
+        "def share_of(x, y):\n    return x * y // 100\n",
+    )
 }
 
 /// A hook prints what stands on a program's last line.
@@ -384,16 +353,13 @@ fn with_last_values() -> Harness {
     let mut harness = counter();
     python(&mut harness).description =
         "Runs Python source and hands back the value of the line it ends with.".into();
-    harness.middleware.hooks.pre_tool_call = vec![Hook::AutoPrintLastExpression {}];
-    harness
+    hooked(harness, Hook::AutoPrintLastExpression {})
 }
 
 /// An error comes with what to do about it.
 fn with_second_try() -> Harness {
-    let mut harness = counter();
     let message = "The traceback ends with what went wrong; do it another way.".into();
-    harness.middleware.hooks.on_tool_error = vec![Hook::ErrorHint { message }];
-    harness
+    hooked(counter(), Hook::ErrorHint { message })
 }
 
 /// That a program has to print is told once one hasn't.
@@ -401,8 +367,7 @@ fn with_word_on_nothing() -> Harness {
     let mut harness = counter();
     python(&mut harness).description = "Runs Python source.".into();
     let message = "No output: run the program again, with print(value) as its end.".into();
-    harness.middleware.hooks.post_tool_call = vec![Hook::EmptyOutputHint { message }];
-    harness
+    hooked(harness, Hook::EmptyOutputHint { message })
 }
 
 /// That a program has to print is told before the notes.
