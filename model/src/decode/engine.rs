@@ -181,6 +181,14 @@ impl Engine {
         })
     }
 
+    /// Whether requests are still answered: not after a panic of the engine's thread, which ended every
+    /// request with [`EngineError::Stopped`].
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Longest prompt plus reply, in tokens.
     pub fn context(&self) -> usize {
         self.context
@@ -202,7 +210,7 @@ impl Engine {
         if prompt == 0 {
             return reply(Err(EngineError::EmptyPrompt));
         }
-        if prompt + max_new > self.context {
+        if prompt.saturating_add(max_new) > self.context {
             return reply(Err(EngineError::TooLong {
                 prompt,
                 max_new,

@@ -1,6 +1,6 @@
 //! The engine's thread: admission, scheduling, and what becomes of a step's tokens.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::active::Active;
 use super::engine::{Counters, EngineError, EngineOptions, Job};
-use super::pool::BlockPool;
+use super::pool::{BlockId, BlockPool};
 use super::request::{Finish, Generation};
 use super::sampler::{Sampled, Sampler};
 use super::step::{Chunk, KeyValueCache, run};
@@ -137,22 +137,15 @@ impl Worker {
         let mut counts = vec![0; self.active.len()];
         // Replies first: they need one token each and someone waits for every one of them.
         for (count, active) in counts.iter_mut().zip(&self.active) {
-            if active.tokens.len() - active.computed == 1 {
+            if active.tokens.len() - active.computed == 1 && !is_waiting(&self.pool, active) {
                 *count = 1;
                 budget = budget.saturating_sub(1);
             }
         }
-        for (count, active) in counts.iter_mut().zip(&mut self.active) {
-            if *count == 0 {
-                // A shared block may still be waiting for the request that computes it.
-                let shared = active.computed / BLOCK;
-                let is_waiting = active.blocks[..shared]
-                    .iter()
-                    .any(|b| !self.pool.is_ready(*b));
-                if !is_waiting {
-                    *count = budget.min(active.tokens.len() - active.computed);
-                    budget -= *count;
-                }
+        for (count, active) in counts.iter_mut().zip(&self.active) {
+            if *count == 0 && !is_waiting(&self.pool, active) {
+                *count = budget.min(active.tokens.len() - active.computed);
+                budget -= *count;
             }
             for block in active.computed / BLOCK..(active.computed + *count) / BLOCK {
                 self.pool.set_ready(active.blocks[block]);
@@ -246,21 +239,41 @@ impl Worker {
     /// End a request without a reply.
     fn abandon(&mut self, active: Active, error: EngineError) {
         self.keep(&active);
+        self.hand_over(&active);
         (active.reply)(Err(error));
+    }
+
+    /// What a request that is gone was to compute, and others share, is computed by the first of these.
+    fn hand_over(&mut self, gone: &Active) {
+        let own = &gone.blocks[gone.computed / BLOCK..];
+        let mut orphans: HashSet<BlockId> = own
+            .iter()
+            .copied()
+            .filter(|block| !self.pool.is_ready(*block))
+            .collect();
+        for heir in &mut self.active {
+            let shared = &heir.blocks[..heir.computed / BLOCK];
+            if let Some(first) = shared.iter().position(|block| orphans.contains(block)) {
+                shared[first..].iter().for_each(|block| {
+                    orphans.remove(block);
+                });
+                heir.computed = first * BLOCK;
+                heir.cached = heir.cached.min(heir.computed);
+            }
+        }
     }
 
     /// Give a request's blocks back; what is computed stays for others.
     fn keep(&mut self, active: &Active) {
-        // Keys and values exist for every token but the last.
-        for (index, chunk) in active.tokens[..active.computed]
-            .chunks_exact(BLOCK)
-            .enumerate()
-        {
-            let parent = index.checked_sub(1).map(|before| active.blocks[before]);
-            if parent.is_none_or(|p| self.pool.is_ready(p)) {
-                self.pool.set_ready(active.blocks[index]);
-                self.pool.register(active.blocks[index], parent, chunk);
+        // Keys and values exist for every token but the last; what an earlier request is still to
+        // compute isn't ready, and neither is anything after it.
+        let chunks = active.tokens[..active.computed].chunks_exact(BLOCK);
+        for (index, chunk) in chunks.enumerate() {
+            if !self.pool.is_ready(active.blocks[index]) {
+                break;
             }
+            let parent = index.checked_sub(1).map(|before| active.blocks[before]);
+            self.pool.register(active.blocks[index], parent, chunk);
         }
         self.pool.release(&active.blocks, active.reserved);
     }
@@ -279,4 +292,10 @@ impl Worker {
             cached_tokens: active.cached,
         }));
     }
+}
+
+/// Whether a shared block is still to be computed by the request that came with it first.
+fn is_waiting(pool: &BlockPool, active: &Active) -> bool {
+    let shared = &active.blocks[..active.computed / BLOCK];
+    !shared.iter().all(|block| pool.is_ready(*block))
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use candle_core::{DType, Device};
 use model::adapter::Adapter;
@@ -171,6 +172,55 @@ fn a_cancelled_request_leaves_room_for_others() {
         assert!(matches!(error, EngineError::Cancelled), "{error}");
     }
     assert!(engine.generate(request(&[1, 2, 3], 2)).is_ok());
+}
+
+/// Requests with one prompt, of which the first computes what all see and the others wait for it.
+#[test]
+fn who_waits_for_a_shared_prefix_gets_the_same_reply_whoever_is_cancelled() {
+    let options = EngineOptions {
+        step_tokens: 16,
+        ..EngineOptions::default()
+    };
+    let engine = engine("llama_tied", false, options);
+    let alone = self::engine("llama_tied", false, EngineOptions::default());
+    let vocabulary = u32::try_from(engine.vocabulary()).expect("small");
+    // A block's border before the last token, one token after it, and some.
+    for (number, length) in (0..).zip([209, 208, 220].repeat(20)) {
+        let token = |at: u32| (at * at + 31 * number + 7 * at) % vocabulary;
+        let prompt: Vec<u32> = (0..length).map(token).collect();
+        let expected = alone.generate(request(&prompt, 4)).expect("a reply").tokens;
+        let given_up: &[usize] = [[].as_slice(), &[0], &[1], &[1, 0], &[0, 1]][number as usize % 5];
+        let mut cancels = Vec::new();
+        let replies: Vec<_> = (0..4)
+            .map(|_| {
+                let controls = Controls::default();
+                cancels.push(controls.cancel.clone());
+                submit(&engine, request(&prompt, 4), controls)
+            })
+            .collect();
+        std::thread::sleep(Duration::from_micros(u64::from(number) * 100));
+        given_up.iter().for_each(|index| cancels[*index].cancel());
+        for (index, reply) in replies.into_iter().enumerate() {
+            let reply = reply.recv_timeout(Duration::from_secs(60));
+            match reply.expect("an answer") {
+                Ok(reply) => assert_eq!(reply.tokens, expected, "{length} tokens, reply {index}"),
+                Err(EngineError::Cancelled) => assert!(given_up.contains(&index)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let later = engine.generate(request(&prompt, 4)).expect("a reply");
+        assert_eq!(later.tokens, expected, "{length} tokens, from the cache");
+    }
+}
+
+#[test]
+fn replies_without_end_are_too_long_whatever_the_sum() {
+    let engine = engine("llama_tied", false, EngineOptions::default());
+    let error = engine.generate(request(&[1, 2, 3], usize::MAX));
+    assert!(
+        matches!(error, Err(EngineError::TooLong { .. })),
+        "{error:?}"
+    );
 }
 
 /// Allows the tokens of one text, in order.
