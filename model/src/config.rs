@@ -68,6 +68,8 @@ pub enum RopeScaling {
         /// Context length of pre-training.
         original_positions: f64,
     },
+    /// A divisor for each pair of a head, as a GGUF file's table `rope_freqs` has them.
+    Divisors(Vec<f32>),
 }
 
 /// Shape and constants of a model.
@@ -233,7 +235,9 @@ impl ModelConfig {
         })
     }
 
-    /// Read the shape from GGUF metadata; `has_head` tells whether the file has `output.weight`.
+    /// Read the shape from GGUF metadata; `has_head` tells whether the file has `output.weight`. Llama
+    /// 3's scaling isn't there: files have it as a table among their tensors, see
+    /// [`RopeScaling::Divisors`].
     ///
     /// # Errors
     /// When a key is missing or the architecture can't be computed here.
@@ -275,11 +279,21 @@ impl ModelConfig {
                 .and_then(|v| v.to_f32().ok())
                 .map(f64::from)
         };
-        if metadata.contains_key(&key("rope.scaling.type")) {
-            return Err(ConfigError::Unsupported {
-                what: key("rope.scaling.type"),
-            });
-        }
+        let scaling = metadata
+            .get(&key("rope.scaling.type"))
+            .and_then(|v| v.to_string().ok());
+        let rope_scaling = match scaling.map(String::as_str) {
+            None | Some("none") => RopeScaling::None,
+            Some("linear") => {
+                let factor = float("rope.scaling.factor");
+                RopeScaling::Linear(factor.ok_or_else(|| missing(&key("rope.scaling.factor")))?)
+            }
+            Some(other) => {
+                return Err(ConfigError::Unsupported {
+                    what: format!("{} {other:?}", key("rope.scaling.type")),
+                });
+            }
+        };
         let hidden_size = integer("embedding_length")?;
         let heads = integer("attention.head_count")?;
         let key_value = integer("attention.head_count_kv").unwrap_or(heads);
@@ -298,7 +312,7 @@ impl ModelConfig {
                     .ok_or_else(|| missing(&key("attention.layer_norm_rms_epsilon")))?,
             ),
             rope_theta: float("rope.freq_base").unwrap_or(1e4),
-            rope_scaling: RopeScaling::None,
+            rope_scaling,
             max_position_embeddings: integer("context_length")?,
             tie_word_embeddings: !has_head,
             eos_token_ids: ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"]
@@ -314,9 +328,20 @@ impl ModelConfig {
         (0..self.head_dim / 2)
             .map(|pair| {
                 let plain = 1.0 / (self.rope_theta as f32).powf(2.0 * pair as f32 / width);
-                scale_frequency(&self.rope_scaling, f64::from(plain)) as f32
+                scale_frequency(&self.rope_scaling, pair, f64::from(plain)) as f32
             })
             .collect()
+    }
+
+    /// What each pair's plain frequency is divided by, `[head_dim / 2]`.
+    pub fn rope_divisors(&self) -> Vec<f32> {
+        let plain = Self {
+            rope_scaling: RopeScaling::None,
+            ..self.clone()
+        };
+        let scaled = self.rope_frequencies();
+        let pairs = plain.rope_frequencies().into_iter().zip(scaled);
+        pairs.map(|(plain, scaled)| plain / scaled).collect()
     }
 
     /// Number of parameters of the base model.
@@ -373,9 +398,12 @@ fn scaling(raw: Option<RawRope>) -> Result<RopeScaling, ConfigError> {
     }
 }
 
-fn scale_frequency(scaling: &RopeScaling, frequency: f64) -> f64 {
+fn scale_frequency(scaling: &RopeScaling, pair: usize, frequency: f64) -> f64 {
     match scaling {
         RopeScaling::None => frequency,
+        RopeScaling::Divisors(all) => all
+            .get(pair)
+            .map_or(frequency, |divisor| frequency / f64::from(*divisor)),
         RopeScaling::Linear(factor) => frequency / factor,
         RopeScaling::Llama3 {
             factor,
@@ -425,12 +453,12 @@ mod tests {
             high_frequency_factor: 4.0,
             original_positions: 8192.0,
         };
-        assert_eq!(scale_frequency(&scaling, 1.0), 1.0);
-        assert_eq!(scale_frequency(&scaling, 1e-5), 1e-5 / 8.0);
+        assert_eq!(scale_frequency(&scaling, 0, 1.0), 1.0);
+        assert_eq!(scale_frequency(&scaling, 0, 1e-5), 1e-5 / 8.0);
         let between = 2.0 * std::f64::consts::PI / 4096.0;
         let smooth = (8192.0 / 4096.0 - 1.0) / 3.0;
         let expected = (1.0 - smooth) * between / 8.0 + smooth * between;
-        assert!((scale_frequency(&scaling, between) - expected).abs() < 1e-12);
+        assert!((scale_frequency(&scaling, 0, between) - expected).abs() < 1e-12);
     }
 
     #[test]

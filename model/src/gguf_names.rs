@@ -26,8 +26,11 @@ const PARTS: [(&str, &str); 11] = [
     ("ffn_down", "mlp.down_proj"),
 ];
 
-/// The checkpoint's name of a GGUF tensor; none for `rope_freqs`, a precomputed table that some
-/// files carry: frequencies are computed from the configuration here.
+/// Divisors of the rotary frequencies: what Llama 3's scaling comes to, which GGUF keeps among the
+/// tensors and not in the metadata.
+pub(crate) const ROPE_TABLE: &str = "rope_freqs.weight";
+
+/// The checkpoint's name of a GGUF tensor; none for [`ROPE_TABLE`], which is no weight.
 pub(crate) fn hugging_face_name(gguf: &str) -> Option<String> {
     let (stem, kind) = gguf.rsplit_once('.')?;
     if let Some((_, name)) = TOP.iter().find(|(gguf, _)| *gguf == stem) {
@@ -117,7 +120,7 @@ mod tests {
                 assert_eq!(hugging_face_name(&gguf).as_ref(), Some(name));
             }
         }
-        assert_eq!(hugging_face_name("rope_freqs.weight"), None);
+        assert_eq!(hugging_face_name(ROPE_TABLE), None);
         assert_eq!(gguf_name("model.layers.0.mlp.router.weight"), None);
     }
 

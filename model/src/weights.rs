@@ -11,9 +11,9 @@ use candle_core::quantized::gguf_file;
 use candle_core::{DType, Device, Tensor};
 use serde::Deserialize;
 
-use crate::config::{ConfigError, Family, ModelConfig};
+use crate::config::{ConfigError, Family, ModelConfig, RopeScaling};
 use crate::gguf_blocks::block_scales;
-use crate::gguf_names::{from_gguf_rows, hugging_face_name};
+use crate::gguf_names::{ROPE_TABLE, from_gguf_rows, hugging_face_name};
 use crate::kernels::blocks::BlockScales;
 
 /// Why weights can't be loaded.
@@ -174,10 +174,12 @@ impl Checkpoint {
         let size = file.metadata().map_err(read)?.len();
         let content = gguf_file::Content::read(&mut file).map_err(corrupt)?;
         for (name, info) in &content.tensor_infos {
-            let elements = info.shape.elem_count() as u64;
-            let bytes =
-                elements / info.ggml_dtype.block_size() as u64 * info.ggml_dtype.type_size() as u64;
-            if content.tensor_data_offset + info.offset + bytes > size {
+            let elements = info.shape.dims().iter().map(|n| *n as u64);
+            let elements = elements.fold(1u64, u64::saturating_mul);
+            let (block, width) = (info.ggml_dtype.block_size(), info.ggml_dtype.type_size());
+            let bytes = (elements / block as u64).saturating_mul(width as u64);
+            let start = content.tensor_data_offset.saturating_add(info.offset);
+            if start.saturating_add(bytes) > size {
                 return Err(WeightsError::Corrupt {
                     path: path.to_owned(),
                     format: "GGUF",
@@ -190,7 +192,14 @@ impl Checkpoint {
             .and_then(|info| info.shape.dims().first().copied())
             .unwrap_or(0);
         let has_head = content.tensor_infos.contains_key("output.weight");
-        let config = ModelConfig::from_gguf(&content.metadata, vocab_size, has_head)?;
+        let mut config = ModelConfig::from_gguf(&content.metadata, vocab_size, has_head)?;
+        if content.tensor_infos.contains_key(ROPE_TABLE) {
+            let table = content
+                .tensor(&mut file, ROPE_TABLE, &Device::Cpu)
+                .and_then(|table| table.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())
+                .map_err(corrupt)?;
+            config.rope_scaling = divisors(table, &config)?;
+        }
         let (mut tensors, mut scales) = (TensorMap::new(), BTreeMap::new());
         for gguf_name in content.tensor_infos.keys() {
             let Some(name) = hugging_face_name(gguf_name) else {
@@ -213,6 +222,24 @@ impl Checkpoint {
             metadata: Some(content.metadata),
         })
     }
+}
+
+/// Scaling by a file's table of rotary frequencies.
+fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, ConfigError> {
+    if table.len() != config.head_dim / 2 || table.iter().any(|divisor| !(*divisor > 0.0)) {
+        return Err(ConfigError::Unsupported {
+            what: format!(
+                "{ROPE_TABLE} with {} values for heads of {}",
+                table.len(),
+                config.head_dim
+            ),
+        });
+    }
+    let is_plain = table.iter().all(|divisor| *divisor == 1.0);
+    Ok(match is_plain {
+        true => RopeScaling::None,
+        false => RopeScaling::Divisors(table),
+    })
 }
 
 /// Every tensor of a safetensors file.
@@ -319,6 +346,14 @@ pub fn expected_shapes(config: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
 }
 
 fn check_names(checkpoint: &Checkpoint) -> Result<(), WeightsError> {
+    // A damaged count of layers must not become a list of as many names.
+    let layers = checkpoint.config.num_hidden_layers;
+    if layers > checkpoint.tensors.len() {
+        return Err(WeightsError::Names {
+            missing: vec![format!("those of {layers} layers")],
+            unexpected: Vec::new(),
+        });
+    }
     let expected = expected_shapes(&checkpoint.config);
     let is_known = |name: &&String| !expected.contains_key(*name);
     let missing: Vec<String> = expected

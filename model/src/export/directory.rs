@@ -130,7 +130,7 @@ fn shape(config: &ModelConfig) -> Value {
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
     };
-    // A GGUF file whose frequencies are scaled isn't read.
+    // A GGUF file whose frequencies are scaled has a table, for which there is no place here.
     debug_assert_eq!(config.rope_scaling, RopeScaling::None);
     json!({
         "architectures": [class],

@@ -13,7 +13,7 @@ use candle_core::{Device, Tensor};
 use super::place::{Place, io};
 use super::{Export, ExportError, WeightType};
 use crate::config::{Family, ModelConfig, RopeScaling};
-use crate::gguf_names::{gguf_name, hugging_face_name, to_gguf_rows};
+use crate::gguf_names::{ROPE_TABLE, gguf_name, hugging_face_name, to_gguf_rows};
 use crate::weights::{Metadata, WeightsError, first_line};
 
 /// Keys of a source that say how its file was made, not what the model is.
@@ -27,6 +27,10 @@ pub(super) fn write(export: Export<'_>, kind: WeightType, out: &Path) -> Result<
     let mut tensors: BTreeMap<String, QTensor> = BTreeMap::new();
     if export.checkpoint.metadata.is_some() {
         tensors = tables(export.source)?;
+    } else if config.rope_scaling != RopeScaling::None {
+        let table = Tensor::new(config.rope_divisors(), &Device::Cpu)?;
+        let table = QTensor::quantize(&table, WeightType::F32.in_gguf())?;
+        tensors.insert(ROPE_TABLE.to_owned(), table);
     }
     // One weight after the other goes, so that both forms of all of them are never there.
     for (name, weight) in export.checkpoint.tensors {
@@ -123,12 +127,6 @@ fn of_the_model(known: &Metadata) -> BTreeMap<String, Value> {
 /// The same from a directory's configuration and tokenizer.
 fn of_config(export: &Export<'_>) -> Result<BTreeMap<String, Value>, ExportError> {
     let config: &ModelConfig = &export.checkpoint.config;
-    if config.rope_scaling != RopeScaling::None {
-        return Err(ExportError::NoPlace {
-            what: "rope_scaling".into(),
-            form: "a GGUF file",
-        });
-    }
     let mut metadata: BTreeMap<String, Value> = export
         .tokenizer
         .to_gguf(config.vocab_size)?

@@ -252,6 +252,52 @@ fn smaller_types_round_as_much_as_they_must() {
 }
 
 #[test]
+fn scaled_rotary_frequencies_go_into_a_table_and_come_back() {
+    let place = tempfile::tempdir().expect("directory");
+    let scalings = [
+        RopeScaling::Linear(2.0),
+        RopeScaling::Llama3 {
+            factor: 8.0,
+            low_frequency_factor: 1.0,
+            high_frequency_factor: 4.0,
+            original_positions: 64.0,
+        },
+    ];
+    for (number, scaling) in scalings.into_iter().enumerate() {
+        let out = place.path().join(format!("scaled-{number}.gguf"));
+        let source = load(&golden("llama_untied")).config;
+        let config = ModelConfig {
+            rope_scaling: scaling,
+            ..source.clone()
+        };
+        let (scaled, plain) = (config.rope_frequencies(), source.rope_frequencies());
+        assert_ne!(scaled, plain);
+        let change = |checkpoint: &mut Checkpoint| {
+            checkpoint.config.rope_scaling = config.rope_scaling.clone();
+        };
+        write_blocky(change, WeightType::F32, &out).expect("written");
+        let found = load(&out).config;
+        assert!(matches!(found.rope_scaling, RopeScaling::Divisors(_)));
+        for (ours, theirs) in found
+            .rope_frequencies()
+            .iter()
+            .zip(&blocky_frequencies(&config))
+        {
+            assert!((ours / theirs - 1.0).abs() < 1e-6, "{ours} {theirs}");
+        }
+    }
+}
+
+/// The frequencies of [`blocky`] under another scaling.
+fn blocky_frequencies(scaled: &ModelConfig) -> Vec<f32> {
+    let config = ModelConfig {
+        rope_scaling: scaled.rope_scaling.clone(),
+        ..blocky().config
+    };
+    config.rope_frequencies()
+}
+
+#[test]
 fn what_cannot_be_written_leaves_nothing_behind() {
     let place = tempfile::tempdir().expect("directory");
     let at = |name: &str| place.path().join(name);
@@ -262,11 +308,6 @@ fn what_cannot_be_written_leaves_nothing_behind() {
     };
     let error = refused(|_| (), WeightType::Q8_0, "folder");
     assert!(error.contains("f32, f16 or bf16, not in q8_0"), "{error}");
-    let scaled = |checkpoint: &mut Checkpoint| {
-        checkpoint.config.rope_scaling = RopeScaling::Linear(2.0);
-    };
-    let error = refused(scaled, WeightType::F32, "m.gguf");
-    assert!(error.contains("rope_scaling"), "{error}");
     let spoil = |checkpoint: &mut Checkpoint, by: f64| {
         let name = "model.layers.1.mlp.up_proj.weight";
         let weight = (&checkpoint.tensors[name] * by).expect("product");

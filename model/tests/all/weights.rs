@@ -115,3 +115,12 @@ fn shards_are_joined_and_each_of_the_index_is_needed() {
     let error = load(place.path()).expect_err("refused");
     assert!(error.to_string().contains(files[1].0), "{error}");
 }
+
+#[test]
+fn a_damaged_count_of_layers_is_an_error_and_no_list_of_as_many_names() {
+    let whole = load(&golden("llama_tied")).expect("model");
+    let mut config = whole.config;
+    config.num_hidden_layers |= 1 << 40;
+    let error = Checkpoint::of(config, whole.tensors).expect_err("refused");
+    assert!(error.to_string().contains("layers"), "{error}");
+}
