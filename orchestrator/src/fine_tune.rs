@@ -10,7 +10,8 @@ use model::weights::Checkpoint;
 use nix::sys::statvfs::statvfs;
 use serde::{Deserialize, Serialize};
 use trainer::full::FullModel;
-use trainer::plan::{DiskPlan, MemoryPlan, available_memory};
+use trainer::available::available_memory;
+use trainer::plan::{DiskPlan, MemoryPlan};
 use trainer::{
     Dataset, Method, Outcome, Progress, StepReport, TrainError, TrainOptions, Trainee, train,
     validation,

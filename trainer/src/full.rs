@@ -41,6 +41,11 @@ impl FullModel {
         &self.config
     }
 
+    /// What its products are computed in.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
+    }
+
     /// The weights under their checkpoint names.
     pub fn weights(&self) -> &TensorMap {
         &self.weights

@@ -14,6 +14,7 @@
 //! Nothing here prints or reads the environment; progress goes to a callback.
 
 mod adamw_kernel;
+pub mod available;
 pub mod checkpoint;
 pub mod conversation;
 pub mod dataset;

@@ -173,16 +173,6 @@ fn tokens_of<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
     TokenTree::new(&rows).len()
 }
 
-/// Memory that can be taken without swapping, in bytes, where the system tells.
-pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use model::adapter::{AdapterConfig, Projection};
@@ -236,11 +226,5 @@ mod tests {
         assert!(whole.bytes(true) < whole.bytes(false));
         assert!(whole.bytes(false) > plan(8, 10, 4, Arithmetic::F32).bytes(false));
         assert_eq!(2 * plan(8, 20, 4, Arithmetic::Bf16).packed, whole.packed);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_system_tells_its_memory() {
-        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -197,7 +197,7 @@ pub fn train(
     let mut current = match found {
         Some(checkpoint) => checkpoint,
         None => {
-            self_check(&trainee, &dataset.rows()[0])?;
+            self_check(&trainee, dataset.rows(), options.recompute)?;
             Checkpoint {
                 optimizer: AdamW::new(options.optimizer, &trainee.parameters())?,
                 best: None,
@@ -327,7 +327,7 @@ fn fingerprint(
         recompute: false,
         ..options.clone()
     };
-    hasher.update(format!("{identity:?}").as_bytes());
+    hasher.update(format!("{identity:?} {:?}", start.arithmetic()).as_bytes());
     hasher.update(content_hash(&start.parameters()).as_bytes());
     hasher.finalize().to_hex().to_string()
 }

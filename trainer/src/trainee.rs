@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::Device;
 use model::adapter::{Adapter, AdapterConfig, AdapterError, serialize};
 use model::config::ModelConfig;
+use model::kernels::gemm::Arithmetic;
 use model::transformer::{Gradients, PassOptions, Targets, Trainable, Transformer};
 use model::tree::TokenTree;
 use model::weights::TensorMap;
@@ -90,6 +91,14 @@ impl Trainee {
         match self {
             Self::Lora { .. } => Trainable::Adapter,
             Self::Full(_) => Trainable::Base,
+        }
+    }
+
+    /// What its products are computed in.
+    pub fn arithmetic(&self) -> Arithmetic {
+        match self {
+            Self::Lora { model, .. } => model.arithmetic(),
+            Self::Full(full) => full.arithmetic(),
         }
     }
 
