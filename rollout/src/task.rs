@@ -40,8 +40,9 @@ impl fmt::Display for TaskId {
 pub struct ContentHash(String);
 
 impl ContentHash {
-    /// The hash of a problem: letters and digits only, in lower case, so that spacing, punctuation
-    /// and markup don't make a new problem of a known one.
+    /// The hash of a problem: letters, digits and signs of arithmetic only, in lower case, so that
+    /// spacing, punctuation and markup don't make a new problem of a known one, but `12 - 3` isn't
+    /// `1 + 23`.
     pub fn of_problem(problem: &str) -> Self {
         ContentHash(
             blake3::hash(normalise(problem).as_bytes())
@@ -310,9 +311,61 @@ fn without_separators(text: &str) -> String {
     kept.map(|index| characters[index]).collect()
 }
 
+/// Letters and digits in lower case, and of all else what makes another problem: signs between
+/// operands and before numbers, per cent, decimal points, and where one number ends and the next begins.
 fn normalise(problem: &str) -> String {
-    let kept = problem.chars().filter(|c| c.is_alphanumeric());
-    kept.flat_map(char::to_lowercase).collect()
+    let text: Vec<char> = problem.chars().collect();
+    let digit = |at: Option<usize>| at.is_some_and(|at| text[at].is_ascii_digit());
+    let mut kept = String::new();
+    // Whether something other than a thousands' comma came since the last digit.
+    let mut is_apart = false;
+    for (at, &c) in text.iter().enumerate() {
+        let next = (at + 1 < text.len()).then_some(at + 1);
+        let is_between_digits = digit(at.checked_sub(1)) && digit(next);
+        if c.is_alphanumeric() {
+            if is_apart && c.is_ascii_digit() && kept.ends_with(|c: char| c.is_ascii_digit()) {
+                kept.push(' ');
+            }
+            kept.extend(c.to_lowercase());
+            is_apart = false;
+        } else if c == '.' && is_between_digits {
+            kept.push(c);
+        } else if c == '%' && digit(at.checked_sub(1)) || is_sign(&text, at) {
+            kept.push(if c == '\u{2212}' { '-' } else { c });
+        } else if !(c == ',' && is_between_digits && is_thousand(&text[at + 1..])) {
+            is_apart = true;
+        }
+    }
+    kept
+}
+
+/// Whether three digits and no more come next.
+fn is_thousand(rest: &[char]) -> bool {
+    rest.iter().take_while(|c| c.is_ascii_digit()).count() == 3
+}
+
+/// Whether a character stands between operands (numbers, brackets, words of one letter), or makes a
+/// number negative. Hyphens, bullets, markup and `and/or` don't.
+fn is_sign(text: &[char], at: usize) -> bool {
+    if !"+-\u{2212}*\u{d7}\u{b7}/\u{f7}^<>=\u{2264}\u{2265}\u{2260}".contains(text[at]) {
+        return false;
+    }
+    let is_word = |at: usize| text.get(at).is_some_and(|c| c.is_alphabetic());
+    let is_single = |at: usize| !is_word(at + 1) && !at.checked_sub(1).is_some_and(is_word);
+    let is_operand = |found: Option<usize>, brackets: &str| {
+        found.is_some_and(|at| {
+            let c = text[at];
+            c.is_ascii_digit() || brackets.contains(c) || is_word(at) && is_single(at)
+        })
+    };
+    // A sign may be written twice: `2 ** 3`.
+    let is_passed = |other: &usize| text[*other].is_whitespace() || text[*other] == text[at];
+    let before = (0..at).rev().find(|at| !is_passed(at));
+    let after = (at + 1..text.len()).find(|at| !is_passed(at));
+    let is_negative =
+        "-\u{2212}".contains(text[at]) && is_operand((at + 1 < text.len()).then_some(at + 1), "(");
+    is_operand(after, "([{|\\-\u{2212}") && is_operand(before, ")]}|%")
+        || is_negative && !at.checked_sub(1).is_some_and(is_word)
 }
 
 #[cfg(test)]
@@ -395,12 +448,47 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_ignores_all_but_letters_and_digits() {
+    fn the_hash_ignores_spacing_punctuation_and_markup() {
         let hash = ContentHash::of_problem;
-        assert_eq!(
-            hash("Ann has 3 red\nballs."),
-            hash("ann  has $3$ RED balls")
-        );
-        assert_ne!(hash("Ann has 3 balls"), hash("Ann has 4 balls"));
+        for (one, other) in [
+            ("Ann has 3 red\nballs.", "ann  has $3$ RED balls"),
+            ("It costs 1,234 a year.", "It costs 1234 a year"),
+            ("Add **3** and 4!", "Add 3 and 4"),
+            (
+                "- A two-step problem and/or none",
+                "A two step problem, and or none",
+            ),
+            ("7 \u{2212} 2", "7-2"),
+        ] {
+            assert_eq!(hash(one), hash(other), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn another_sign_or_number_is_another_problem() {
+        let texts = [
+            "Compute 12 + 3",
+            "Compute 12 - 3",
+            "Compute 1 + 23",
+            "Compute 12 / 3",
+            "Compute 12 * 3",
+            "Compute 12 ** 3",
+            "Compute 12.3",
+            "Compute 123",
+            "Compute 12, 3",
+            "Compute -123",
+            "Compute 123%",
+            "Where is x > 3?",
+            "Where is x < 3?",
+            "Where is x = -3?",
+            "Where is -x = 3?",
+            "Where is (x + 1)/(x - 1)?",
+            "Where is (x - 1)/(x + 1)?",
+        ];
+        let hashes: std::collections::BTreeSet<String> = texts
+            .iter()
+            .map(|text| ContentHash::of_problem(text).to_string())
+            .collect();
+        assert_eq!(hashes.len(), texts.len());
     }
 }
