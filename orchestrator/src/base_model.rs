@@ -132,7 +132,7 @@ impl BaseModel {
     /// compute as configured.
     pub fn load(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
         // A served policy leaves the whole device to training.
-        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
+        let is_local = matches!(loaded.config.policy, PolicyConfig::Local { .. });
         let (device, dtype) = match loaded.config.model_loop.sft.device {
             DeviceKind::Cuda if !is_local => (cuda()?, DType::BF16),
             _ => (Device::Cpu, DType::F32),

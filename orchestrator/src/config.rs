@@ -143,12 +143,18 @@ pub struct ModelSource {
 }
 
 /// Who answers during rollouts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PolicyConfig {
     /// The base model and what is trained of it, in this process.
-    #[default]
-    Local,
+    Local {
+        /// Memory for the keys and values of all conversations, in MiB, for each of the two sets of
+        /// weights that may be compared. What is no longer in use stays there for later prompts
+        /// until room is needed; a conversation can't be longer than it allows.
+        #[serde(default = "cache_mib")]
+        #[schemars(range(min = 64, max = 1_048_576))]
+        cache_mib: usize,
+    },
     /// An OpenAI-compatible server (vLLM, SGLang, llama.cpp, mistral.rs).
     Openai {
         /// Up to and including `/v1`.
@@ -172,6 +178,18 @@ pub enum PolicyConfig {
         #[schemars(range(min = 1, max = 16384))]
         in_flight: usize,
     },
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self::Local {
+            cache_mib: cache_mib(),
+        }
+    }
+}
+
+fn cache_mib() -> usize {
+    1536
 }
 
 fn in_flight() -> usize {
@@ -418,6 +436,14 @@ impl Loaded {
         if run.rounds == 0 {
             return fail("run.rounds", "at least 1 round is needed");
         }
+        if let PolicyConfig::Local { cache_mib } = &self.config.policy
+            && !(64..=1_048_576).contains(cache_mib)
+        {
+            return fail(
+                "policy.cache_mib",
+                "keys and values need 64 MiB to 1 TiB (1048576)",
+            );
+        }
         if let PolicyConfig::Openai { in_flight, .. } = &self.config.policy
             && !(1..=16_384).contains(in_flight)
         {
@@ -463,7 +489,7 @@ impl Loaded {
             return fail("harness_loop.candidates", "must be at least 1");
         }
         let is_cuda = model_loop.sft.device == DeviceKind::Cuda;
-        if is_cuda && self.config.policy == PolicyConfig::Local {
+        if is_cuda && matches!(self.config.policy, PolicyConfig::Local { .. }) {
             return fail(
                 "model_loop.sft.device",
                 "policy local decodes on the CPU and shares its weights with training; use cpu, or a server as policy",

@@ -18,7 +18,7 @@ use crate::error::RunError;
 pub fn trains(config: &Config) -> bool {
     config.model_loop.is_enabled
         && match &config.policy {
-            PolicyConfig::Local => true,
+            PolicyConfig::Local { .. } => true,
             PolicyConfig::Openai { adapters, .. } => *adapters == AdapterDelivery::Vllm,
         }
 }

@@ -126,7 +126,7 @@ impl Workshop {
     /// When any part can't be had; see [`RunError::hint`].
     pub async fn open(parts: Parts) -> Result<Self, RunError> {
         let (loaded, environment) = (&parts.loaded, &parts.environment);
-        let is_local = matches!(loaded.config.policy, PolicyConfig::Local);
+        let is_local = matches!(loaded.config.policy, PolicyConfig::Local { .. });
         let base = if is_local || serving::trains(&loaded.config) {
             Some(BaseModel::load(loaded, &environment.cache)?)
         } else {
@@ -347,7 +347,7 @@ impl Workshop {
             }
         }
         let policy: Arc<dyn Policy> = match &self.loaded.config.policy {
-            PolicyConfig::Local => Arc::new(self.local_policy(id)?),
+            PolicyConfig::Local { cache_mib } => Arc::new(self.local_policy(id, *cache_mib)?),
             PolicyConfig::Openai { .. } => self.served_policy(id).await?,
         };
         let mut ready = self
@@ -358,14 +358,16 @@ impl Workshop {
         Ok(policy)
     }
 
-    fn local_policy(&self, id: Option<&str>) -> Result<LocalPolicy, RunError> {
+    fn local_policy(&self, id: Option<&str>, cache_mib: usize) -> Result<LocalPolicy, RunError> {
         let base = self.require_base()?;
         let (model, adapter) = match id {
             Some(id) => self.weights(id)?.over(&base.model)?,
             None => (Arc::clone(&base.model), None),
         };
+        // The harness says how long a conversation may be; here the model and its memory do.
         let options = EngineOptions {
-            cache_mib: 1536,
+            cache_mib,
+            context: usize::MAX,
             ..EngineOptions::default()
         };
         let engine = Engine::new(model, adapter, Arc::clone(&base.tokenizer), options)?;

@@ -54,8 +54,8 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         ),
     ];
     match &config.policy {
-        PolicyConfig::Local => lines.push(format!(
-            "policy     local: {} decoded in this process",
+        PolicyConfig::Local { cache_mib } => lines.push(format!(
+            "policy     local: {} decoded in this process, {cache_mib} MiB for keys and values",
             found.path.display()
         )),
         PolicyConfig::Openai {
@@ -90,7 +90,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             problems.push(error);
         }
     }
-    let needs_weights = matches!(config.policy, PolicyConfig::Local) || serving::trains(config);
+    let needs_weights = matches!(config.policy, PolicyConfig::Local { .. }) || serving::trains(config);
     if needs_weights {
         lines.push(format!("weights    {}", found.path.display()));
         if !found.path.exists() {
