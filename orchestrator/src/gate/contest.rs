@@ -6,13 +6,16 @@
 
 use super::decide::{StageResult, Verdict, verdict};
 use super::decision::{Decision, Evidence};
+use super::evidence::Counts;
 use super::martingale::{Test, e_value, rounded};
 use super::plan::Stage;
 use super::question::{Assessment, Question};
 use super::sequential::Judgement;
 
-/// Share of a stage's pairs that have to be there for it to say anything: those that policy or sandbox
-/// kept from being made, or that the verifier can't decide, may be the telling ones.
+/// Share of the pairs of either side that have to be there for them to say anything: those that policy or
+/// sandbox kept from being made, or that the verifier can't decide, may be the telling ones. A side by
+/// itself: where V_out is small all of it may be missing of a candidate that V_in has most pairs of, and
+/// nothing is lost where nothing is compared.
 const LEAST_PAIRS: f64 = 0.75;
 
 /// What to measure next.
@@ -31,6 +34,40 @@ struct Entrant {
     evidence: Option<Evidence>,
     verdict: Option<Verdict>,
     is_unmeasured: bool,
+}
+
+/// A side of which too few pairs count.
+struct Gap {
+    /// That, with the numbers.
+    reason: String,
+    /// Whether it says little about the candidate, since the pairs couldn't be made.
+    is_unmeasured: bool,
+}
+
+impl Gap {
+    /// Of `planned` pairs at a place; none where enough of them count, or none were planned. What the
+    /// incumbent solved and the candidate was left out of is known to be lost, as far as can be known.
+    fn of(place: &str, seen: Counts, planned: u32) -> Option<Self> {
+        let Counts {
+            pairs,
+            undecided,
+            gone,
+            ..
+        } = seen;
+        let is_enough = |count: u32| f64::from(count) >= LEAST_PAIRS * f64::from(planned);
+        if is_enough(pairs) {
+            return None;
+        }
+        let others = match (undecided, gone) {
+            (0, 0) => "could be made; policy or sandbox failed in the others".to_owned(),
+            (0, _) => format!("could be made; of the others the incumbent solved {gone}"),
+            _ => format!("count; the verifier leaves {undecided} undecided"),
+        };
+        Some(Self {
+            reason: format!("only {pairs} of {planned} pairs{place} {others}"),
+            is_unmeasured: !is_enough(pairs + undecided + gone),
+        })
+    }
 }
 
 /// Candidates and what was measured of them.
@@ -92,25 +129,34 @@ impl Contest {
 
     /// Enter what a turn measured: one result for each of its candidates.
     pub fn record(&mut self, turn: &Turn, results: &[StageResult]) {
-        let (failed, solved) = self.sizes[turn.stage];
-        let planned = failed + solved;
+        // Each stage of the fixed modes decides by itself, a look by all pairs so far.
+        let first = match self.question.is_sequential() {
+            true => 0,
+            false => turn.stage,
+        };
+        let sizes = &self.sizes[first..=turn.stage];
+        let planned_in: u32 = sizes.iter().map(|size| size.0).sum();
+        let planned_out: u32 = sizes.iter().map(|size| size.1).sum();
+        let place = |side| self.question.on(side);
+        let (on_in, on_out) = (place("V_in"), place("V_out"));
         for (index, result) in turn.candidates.iter().zip(results) {
             let entrant = &mut self.entrants[*index];
             entrant.stages.push(*result);
-            let pairs = result.delta_in.pairs + result.delta_out.pairs;
-            let undecided = result.delta_in.undecided + result.delta_out.undecided;
-            let least = LEAST_PAIRS * f64::from(planned);
-            if f64::from(pairs) < least {
-                entrant.is_unmeasured = f64::from(pairs + undecided) < least;
-                let others = match undecided {
-                    0 => "could be made; policy or sandbox failed in the others".to_owned(),
-                    _ => format!("count; the verifier leaves {undecided} undecided"),
-                };
-                entrant.verdict = Some(Verdict::Rejected {
-                    stage: turn.stage + 1,
-                    reason: format!("only {pairs} of {planned} pairs {others}"),
-                });
+            let had = StageResult::pooled(&entrant.stages[first..]);
+            let gaps = [
+                Gap::of(&on_in, had.delta_in.counts(), planned_in),
+                Gap::of(&on_out, had.delta_out.counts(), planned_out),
+            ];
+            let gaps: Vec<Gap> = gaps.into_iter().flatten().collect();
+            if gaps.is_empty() {
+                continue;
             }
+            entrant.is_unmeasured = gaps.iter().all(|gap| gap.is_unmeasured);
+            let reasons: Vec<String> = gaps.into_iter().map(|gap| gap.reason).collect();
+            entrant.verdict = Some(Verdict::Rejected {
+                stage: turn.stage + 1,
+                reason: reasons.join(", and "),
+            });
         }
         if self.question.is_sequential() {
             self.look(turn);
@@ -229,7 +275,6 @@ impl Contest {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::evidence::Counts;
     use super::super::martingale::Discoveries;
     use super::super::plan::Draw;
     use super::*;
@@ -344,10 +389,117 @@ mod tests {
             let Verdict::Rejected { stage: 1, reason } = &decisions[0].verdict else {
                 panic!("{mode:?}: {:?}", decisions[0].verdict);
             };
-            assert!(reason.contains("only 28 of 40 pairs"), "{reason}");
+            let parts = [
+                "only 14 of 20 pairs on V_in",
+                "only 14 of 20 pairs on V_out",
+            ];
+            assert!(parts.iter().all(|part| reason.contains(part)), "{reason}");
             assert!(decisions[0].is_unmeasured && !decisions[1].is_unmeasured);
             assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
         }
+    }
+
+    /// A plan with so many pairs of each side in every stage.
+    fn uneven(stages: usize, failed: usize, solved: usize) -> Vec<Stage> {
+        let mut plan = plan(stages, failed.max(solved));
+        for stage in &mut plan {
+            stage.failed.truncate(failed);
+            stage.solved.truncate(solved);
+        }
+        plan
+    }
+
+    #[test]
+    fn a_small_side_that_is_missing_isnt_made_up_for_by_a_large_one() {
+        let side = |gained, pairs| Counts {
+            gained,
+            pairs,
+            ..Counts::default()
+        };
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            let missing = StageResult::of(side(15, 30), side(0, 0));
+            let (_, decisions) = drive(mode, &uneven(2, 30, 8), &[vec![missing; 2]]);
+            let Verdict::Rejected { stage: 1, reason } = &decisions[0].verdict else {
+                panic!("{mode:?}: {:?}", decisions[0].verdict);
+            };
+            assert!(
+                reason.starts_with("only 0 of 8 pairs on V_out could be made"),
+                "{reason}"
+            );
+            assert!(decisions[0].is_unmeasured);
+            // Where there is no V_out nothing is missing of it.
+            let (_, decisions) = drive(mode, &uneven(2, 30, 0), &[vec![missing; 2]]);
+            assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn the_second_stage_has_to_have_its_own_pairs_and_a_last_small_look_has_not() {
+        let side = |gained, pairs| Counts {
+            gained,
+            pairs,
+            ..Counts::default()
+        };
+        let full = StageResult::of(side(4, 20), side(0, 20));
+        let poor = StageResult::of(side(4, 20), side(0, 14));
+        let results = [vec![full, poor]];
+        let (_, decisions) = drive(GateMode::Confirmed, &plan(2, 20), &results);
+        assert!(decisions[0].is_unmeasured, "{:?}", decisions[0].verdict);
+        let (_, decisions) = drive(GateMode::Sequential, &plan(2, 20), &results);
+        assert_eq!(decisions[0].verdict, Verdict::Accepted);
+        // Looks whose last one is of a single problem.
+        let mut looks = plan(2, 20);
+        looks[1] = uneven(1, 20, 1).remove(0);
+        let last = StageResult::of(side(4, 20), side(0, 0));
+        let (_, decisions) = drive(GateMode::Sequential, &looks, &[vec![full, last]]);
+        assert_eq!(decisions[0].verdict, Verdict::Accepted);
+    }
+
+    #[test]
+    fn what_the_incumbent_solved_and_the_candidate_is_left_out_of_counts_as_lost() {
+        let side = |gained, gone| Counts {
+            gained,
+            pairs: 20 - gone,
+            gone,
+            ..Counts::default()
+        };
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            let few = StageResult::of(side(9, 0), side(0, 4));
+            let many = StageResult::of(side(9, 0), side(0, 11));
+            let results = [vec![few; 4], vec![many; 4]];
+            let (_, decisions) = drive(mode, &plan(4, 20), &results);
+            let reasons: Vec<String> = decisions
+                .iter()
+                .filter_map(|decision| decision.verdict.objection())
+                .collect();
+            assert!(
+                reasons[0].contains("solved before and left out now as lost"),
+                "{reasons:?}"
+            );
+            assert!(
+                reasons[1].contains("of the others the incumbent solved 11"),
+                "{reasons:?}"
+            );
+            // That says something about them, so they aren't to be tried again.
+            assert!(decisions.iter().all(|decision| !decision.is_unmeasured));
+        }
+        // So it does for a removal, of which nothing else is left over.
+        let tests = Discoveries::new(0.05).enter(1);
+        let all = uneven(1, 0, 120);
+        let removal = |gone| {
+            let question = Question::Harmless(0.05);
+            let mut contest = Contest::new(question, &all, tests.clone());
+            let turn = contest.turn().expect("a look");
+            let seen = Counts {
+                pairs: 120 - gone,
+                gone,
+                ..Counts::default()
+            };
+            contest.record(&turn, &[StageResult::of(Counts::default(), seen)]);
+            contest.finish().remove(0).verdict
+        };
+        assert_eq!(removal(0), Verdict::Accepted);
+        assert!(matches!(removal(1), Verdict::Rejected { stage: 1, .. }));
     }
 
     #[test]
@@ -371,7 +523,7 @@ mod tests {
                 .filter_map(|decision| decision.verdict.objection())
                 .collect();
             assert!(
-                reasons[0].contains("only 29 of 40 pairs count; the verifier leaves 11 undecided"),
+                reasons[0].contains("only 9 of 20 pairs on V_out count; the verifier leaves 11"),
                 "{reasons:?}"
             );
             assert!(reasons[1].contains("undecided now as lost"), "{reasons:?}");

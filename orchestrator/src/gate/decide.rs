@@ -33,9 +33,9 @@ impl StageResult {
         Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
     }
 
-    /// δ_in > 0 and δ_out ≥ 0, also if the pairs count as lost that the candidate leaves undecided and
-    /// the incumbent solved. Without any solved problem there is nothing to lose and δ_out is 0; without
-    /// any failed one there is nothing to gain.
+    /// δ_in > 0 and δ_out ≥ 0, also if the pairs count as lost that the incumbent solved and the candidate
+    /// leaves undecided, or was left out of. Without any solved problem there is nothing to lose and δ_out
+    /// is 0; without any failed one there is nothing to gain.
     pub fn holds(&self) -> bool {
         self.objection().is_none()
     }
@@ -43,12 +43,18 @@ impl StageResult {
     /// The failing half of the rule in words, if one fails.
     pub fn objection(&self) -> Option<String> {
         let show = |d: &Delta, verdict: &str| {
-            let withheld = match d.withheld {
+            let now = match (d.withheld, d.gone) {
+                (0, 0) => "",
+                (_, 0) => "undecided",
+                (0, _) => "left out",
+                _ => "undecided or left out",
+            };
+            let as_lost = match d.withheld + d.gone {
                 0 => String::new(),
-                withheld => format!(" with {withheld} solved before and undecided now as lost"),
+                count => format!(" with {count} solved before and {now} now as lost"),
             };
             let points = 100.0 * d.estimate;
-            format!("{points:+.1} points ({}), {verdict}{withheld}", d.counts())
+            format!("{points:+.1} points ({}), {verdict}{as_lost}", d.counts())
         };
         let (failed, solved) = (
             self.delta_in.counts().at_worst(),
@@ -173,6 +179,35 @@ mod tests {
             "{reason}"
         );
         assert!(!of(side(5, 5), side(0, 0)).holds());
+    }
+
+    #[test]
+    fn problems_that_it_cant_be_rolled_out_on_dont_win() {
+        let side = |gained, withheld, gone| {
+            Delta::of(Counts {
+                gained,
+                pairs: 16,
+                undecided: withheld,
+                withheld,
+                gone,
+                ..Counts::default()
+            })
+        };
+        let of = |failed, solved| StageResult {
+            delta_in: failed,
+            delta_out: solved,
+        };
+        assert!(of(side(5, 0, 4), side(2, 0, 2)).holds());
+        let lost = of(side(5, 0, 0), side(0, 0, 1));
+        assert_eq!((lost.holds(), lost.net()), (false, 4));
+        let reason = lost.objection().expect("an objection");
+        assert!(
+            reason.contains("(+0 −0 of 16, 1 left out), below 0 with 1 solved before and left out"),
+            "{reason}"
+        );
+        let both = of(side(5, 0, 0), side(2, 2, 1)).objection();
+        let both = both.expect("an objection");
+        assert!(both.contains("3 solved before and undecided or left out"));
     }
 
     #[test]

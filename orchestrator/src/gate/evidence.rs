@@ -27,6 +27,9 @@ pub struct Counts {
     pub undecided: u32,
     /// Those of them that the incumbent solved and the candidate leaves undecided.
     pub withheld: u32,
+    /// Further pairs, that the incumbent solved and the candidate was left out of, since policy or sandbox
+    /// failed under it each time.
+    pub gone: u32,
 }
 
 impl Counts {
@@ -51,28 +54,32 @@ impl Counts {
         f64::from(self.pairs) - f64::from(self.gained) - f64::from(self.lost)
     }
 
-    /// The same with withheld pairs as lost ones: what can't be judged isn't kept. A candidate that has to
-    /// stand this can't win by answers that nobody can judge.
+    /// The same with withheld and gone pairs as lost ones: what can't be judged, or rolled out, isn't kept. A
+    /// candidate that has to stand this can't win by answers that nobody can judge, nor by prompts that the
+    /// server doesn't take.
     #[must_use]
     pub fn at_worst(self) -> Self {
         Self {
-            lost: self.lost + self.withheld,
-            pairs: self.pairs + self.withheld,
+            lost: self.lost + self.withheld + self.gone,
+            pairs: self.pairs + self.withheld + self.gone,
             undecided: self.undecided - self.withheld,
             withheld: 0,
+            gone: 0,
             ..self
         }
     }
 }
 
 impl std::fmt::Display for Counts {
-    /// As in `+9 −1 of 40`, and `+9 −1 of 38, 2 undecided`.
+    /// As in `+9 −1 of 40`, and `+9 −1 of 37, 2 undecided, 1 left out`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "+{} −{} of {}", self.gained, self.lost, self.pairs)?;
-        match self.undecided {
-            0 => Ok(()),
-            undecided => write!(f, ", {undecided} undecided"),
+        for (count, what) in [(self.undecided, "undecided"), (self.gone, "left out")] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -86,6 +93,7 @@ impl std::ops::Add for Counts {
             pairs: self.pairs + other.pairs,
             undecided: self.undecided + other.undecided,
             withheld: self.withheld + other.withheld,
+            gone: self.gone + other.gone,
         }
     }
 }
@@ -111,6 +119,9 @@ pub struct Delta {
     /// Those of them that the incumbent solved and the candidate leaves undecided.
     #[serde(default)]
     pub withheld: u32,
+    /// Further pairs, that the incumbent solved and the candidate was left out of.
+    #[serde(default)]
+    pub gone: u32,
 }
 
 impl Delta {
@@ -125,6 +136,7 @@ impl Delta {
             pairs,
             undecided,
             withheld,
+            gone,
         } = counts;
         let n = f64::from(pairs) + 2.0;
         let (b, c) = (f64::from(gained) + 0.5, f64::from(lost) + 0.5);
@@ -144,6 +156,7 @@ impl Delta {
             pairs,
             undecided,
             withheld,
+            gone,
         }
     }
 
@@ -155,6 +168,7 @@ impl Delta {
             pairs: self.pairs,
             undecided: self.undecided,
             withheld: self.withheld,
+            gone: self.gone,
         }
     }
 }
@@ -242,21 +256,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_candidate_leaves_undecided_counts_against_it_at_worst() {
+    fn what_a_candidate_leaves_undecided_or_is_left_out_of_counts_against_it_at_worst() {
         let counts = Counts {
             gained: 5,
             lost: 1,
             pairs: 30,
             undecided: 6,
             withheld: 4,
+            gone: 3,
         };
         let worst = counts.at_worst();
-        assert_eq!((worst.gained, worst.lost, worst.pairs), (5, 5, 34));
-        assert_eq!((worst.undecided, worst.withheld), (2, 0));
+        assert_eq!((worst.gained, worst.lost, worst.pairs), (5, 8, 37));
+        assert_eq!((worst.undecided, worst.withheld, worst.gone), (2, 0, 0));
         assert_eq!(worst.same(), 24.0);
-        assert_eq!(counts.to_string(), "+5 −1 of 30, 6 undecided");
+        assert_eq!(counts.to_string(), "+5 −1 of 30, 6 undecided, 3 left out");
         let sum = counts + counts;
-        assert_eq!((sum.undecided, sum.withheld), (12, 8));
+        assert_eq!((sum.undecided, sum.withheld, sum.gone), (12, 8, 6));
         assert_eq!(Delta::of(counts).counts(), counts);
         // The interval is of the pairs that are decided.
         assert_eq!(Delta::of(counts).estimate, delta(5, 1, 30).estimate);

@@ -7,8 +7,8 @@
 //! to lose with probability at most the level, however many passes are made. A further pass is made only
 //! while more than the margin seems lost: whoever is not suspected costs one pass.
 //!
-//! What was solved before and is undecided now counts as lost. That no loss is shown doesn't prove that
-//! there is none.
+//! What was solved before and is undecided now, or can't be rolled out any more, counts as lost. That no
+//! loss is shown doesn't prove that there is none.
 
 use serde::{Deserialize, Serialize};
 

@@ -218,26 +218,31 @@ fn compare(failed: usize, incumbent: &[Rolled], candidate: &[Rolled]) -> StageRe
     StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
 }
 
-/// Count the same trials under two arms. A pair of which an arm was left out isn't counted; one with an
-/// undecided verdict is counted apart.
+/// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
+/// that the incumbent solved and the candidate was left out of: that its texts have become too much for
+/// server or sandbox is a loss too. Any other pair of which an arm was left out isn't counted.
 pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
-    let both = |(incumbent, candidate): (&Rolled, &Rolled)| {
-        let verdict = |rolled: &Rolled| rolled.as_ref().map(|rollout| rollout.verdict.clone());
-        Some((verdict(incumbent)?, verdict(candidate)?))
-    };
-    let both = incumbent.iter().zip(candidate).filter_map(both);
-    let (undecided, decided): (Vec<_>, Vec<_>) =
-        both.partition(|(incumbent, candidate)| incumbent.undecided || candidate.undecided);
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let withheld = undecided.iter().filter(|(incumbent, _)| incumbent.correct);
-    Counts {
-        undecided: count(undecided.len()),
-        withheld: count(withheld.count()),
-        ..Counts::of(decided.iter().map(|(incumbent, candidate)| Pair {
-            incumbent: incumbent.correct,
-            candidate: candidate.correct,
-        }))
+    let mut counts = Counts::default();
+    for pair in incumbent.iter().zip(candidate) {
+        match pair {
+            (Some(incumbent), Some(candidate)) => {
+                let (incumbent, candidate) = (&incumbent.verdict, &candidate.verdict);
+                if incumbent.undecided || candidate.undecided {
+                    counts.undecided += 1;
+                    counts.withheld += u32::from(incumbent.correct);
+                } else {
+                    let pair = Pair {
+                        incumbent: incumbent.correct,
+                        candidate: candidate.correct,
+                    };
+                    counts = counts + Counts::of([pair]);
+                }
+            }
+            (Some(incumbent), None) => counts.gone += u32::from(incumbent.verdict.correct),
+            (None, _) => {}
+        }
     }
+    counts
 }
 
 #[cfg(test)]
@@ -262,18 +267,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_without_one_of_its_arms_isnt_counted() {
-        // V_in: gained, incumbent missing, both failed. V_out: lost, candidate missing, both missing,
-        // both solved.
-        let result = compare(3, &rolled("-.-++.+"), &rolled("++--..+"));
-        let counts = |gained, lost, pairs| Counts {
+    fn a_pair_without_one_of_its_arms_isnt_counted_but_where_the_incumbent_solved_it() {
+        // V_in: gained, incumbent missing, both failed, candidate missing of what failed. V_out: lost,
+        // candidate missing of what was solved, both missing, both solved.
+        let result = compare(4, &rolled("-.--++.+"), &rolled("++-.-..+"));
+        let counts = |gained, lost, pairs, gone| Counts {
             gained,
             lost,
             pairs,
+            gone,
             ..Counts::default()
         };
-        assert_eq!(result.delta_in.counts(), counts(1, 0, 2));
-        assert_eq!(result.delta_out.counts(), counts(0, 1, 2));
+        assert_eq!(result.delta_in.counts(), counts(1, 0, 2, 0));
+        assert_eq!(result.delta_out.counts(), counts(0, 1, 2, 1));
     }
 
     #[test]
@@ -282,6 +288,6 @@ mod tests {
         // gained; with a missing arm.
         let counts = paired(&rolled("??+-+-?."), &rolled("?+??-+.?"));
         assert_eq!((counts.gained, counts.lost, counts.pairs), (1, 1, 2));
-        assert_eq!((counts.undecided, counts.withheld), (4, 1));
+        assert_eq!((counts.undecided, counts.withheld, counts.gone), (4, 1, 0));
     }
 }

@@ -5,7 +5,7 @@
 //! sample, "less than a margin" can (non-inferiority): the e-value against "the margin or more is lost"
 //! ([`log_e_value_above`]) has to reach the decision's threshold, and what was counted mustn't be a loss.
 //! All gate problems are looked at alike, whatever became of them before. What was solved with the patch
-//! and is undecided without it counts as lost.
+//! and is undecided without it, or can't be rolled out, counts as lost.
 
 use super::decide::StageResult;
 use super::evidence::Counts;
@@ -77,6 +77,14 @@ impl Question {
                     objection: is_loss(worst).then(|| format!("δ is {solved}, below 0")),
                 }
             }
+        }
+    }
+
+    /// Where pairs are, as in ` on V_in`; a removal has no sides.
+    pub fn on(self, side: &str) -> String {
+        match self {
+            Self::Gain(_) => format!(" on {side}"),
+            Self::Harmless(_) => String::new(),
         }
     }
 

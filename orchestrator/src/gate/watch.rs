@@ -2,7 +2,6 @@
 
 use rollout::task::{Split, Task};
 
-use super::evidence::Counts;
 use super::loss::{Loss, Tolerance, Watch};
 use super::measure::paired;
 use crate::error::RunError;
@@ -75,7 +74,7 @@ impl Workshop {
                 rolled.next().unwrap_or_default(),
                 rolled.next().unwrap_or_default(),
             );
-            let wants_more = watch.record(looked_at(&old, &new));
+            let wants_more = watch.record(paired(&old, &new));
             all.extend(trials);
             first.extend(old);
             second.extend(new);
@@ -92,26 +91,6 @@ impl Workshop {
     }
 }
 
-/// Pairs of a look at losses. What the earlier arm solved and the later one was left out of, since the
-/// server or the sandbox took one and not the other, counts like an undecided verdict: that its texts
-/// have become too much for them is a loss too.
-fn looked_at(earlier: &[Rolled], later: &[Rolled]) -> Counts {
-    let gone = |(earlier, later): &(&Rolled, &Rolled)| {
-        later.is_none()
-            && earlier
-                .as_ref()
-                .is_some_and(|rollout| rollout.verdict.correct)
-    };
-    let gone = earlier.iter().zip(later).filter(gone).count();
-    let gone = u32::try_from(gone).unwrap_or(u32::MAX);
-    let counts = paired(earlier, later);
-    Counts {
-        undecided: counts.undecided + gone,
-        withheld: counts.withheld + gone,
-        ..counts
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,9 +103,12 @@ mod tests {
         let (solved, failed) = (Some(solved), Some(trajectory()));
         let earlier = [solved.clone(), solved.clone(), failed, None];
         let later = [solved.clone(), None, None, solved];
-        let counts = looked_at(&earlier, &later);
-        assert_eq!((counts.pairs, counts.withheld), (1, 1));
-        let worst = counts.at_worst();
-        assert_eq!((worst.gained, worst.lost, worst.pairs), (0, 1, 2));
+        let mut watch = Watch::new(Tolerance::shared(0.0, 1));
+        assert!(
+            watch.record(paired(&earlier, &later)),
+            "a loss is suspected"
+        );
+        let delta = watch.finish().delta;
+        assert_eq!((delta.pairs, delta.lost, delta.gone), (1, 0, 1));
     }
 }
