@@ -142,8 +142,12 @@ impl Workshop {
         };
         let arms: Vec<Arm> = candidates.iter().map(|c| arm(&c.harness)).collect();
         let place = format!("round {round} · cycle {iteration}");
+        let is_unmeasured = |c: &Candidate| history.is_unmeasured(&c.proposal.patch, policy.id());
+        let is_again = candidates.iter().any(is_unmeasured);
+        let incumbent = arm(&head.harness);
+        let discoveries = &mut history.discoveries;
         let decisions = self
-            .contest(&place, &arm(&head.harness), &arms, &mut history.discoveries)
+            .contest(&place, &incumbent, &arms, discoveries, is_again)
             .await?;
         let mut next = None;
         for (candidate, decision) in candidates.iter().zip(&decisions) {
@@ -156,21 +160,24 @@ impl Workshop {
                 Some(version) => Some(self.effect(&place, version, policy, diagnosis).await?),
                 None => None,
             };
+            let tried = TriedPatch {
+                patch: candidate.proposal.patch.clone(),
+                policy: policy.id().clone(),
+                is_accepted,
+            };
+            let is_open = match decision.verdict {
+                Verdict::Deferred => false,
+                _ => history.decided(tried, decision.is_unmeasured),
+            };
             let row = PatchRow {
                 round,
                 iteration,
                 effect,
+                is_open,
                 ..row(candidate, decision, head, version, policy, diagnosis)
             };
             self.conclude(head, policy, candidate, decision, row)
                 .await?;
-            if decision.verdict != Verdict::Deferred {
-                history.tried.push(TriedPatch {
-                    patch: candidate.proposal.patch.clone(),
-                    policy: policy.id().clone(),
-                    is_accepted,
-                });
-            }
         }
         Ok(next)
     }
@@ -317,7 +324,7 @@ impl Workshop {
     }
 }
 
-/// A decision as the report shows it, but for its place and its effect.
+/// A decision as the report shows it, but for its place, its effect, and whether it stays open.
 fn row(
     candidate: &Candidate,
     decision: &Decision,
@@ -354,6 +361,7 @@ fn row(
         predicted: predicted.clone(),
         promise: (decision.rollouts > 0).then(promise),
         effect: None,
+        is_open: false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a run has tried so far, which the next proposals and decisions depend on.
 
 use critic::TriedPatch;
+use harness::Patch;
 use registry::VersionName;
+use rollout::policy::PolicyId;
 
 use crate::gate::martingale::Discoveries;
 use crate::removal::RemovalHistory;
@@ -11,6 +13,8 @@ use crate::removal::RemovalHistory;
 pub struct History {
     /// Patches that the gate decided on.
     pub tried: Vec<TriedPatch>,
+    /// Patches of which policy or sandbox kept too many pairs from being made.
+    unmeasured: Vec<TriedPatch>,
     /// The gate's count of decisions and acceptances, weights included.
     pub discoveries: Discoveries,
     /// Accepted patches that were tried without.
@@ -22,9 +26,28 @@ impl History {
     pub fn new(false_discovery_rate: f64) -> Self {
         Self {
             tried: Vec::new(),
+            unmeasured: Vec::new(),
             discoveries: Discoveries::new(false_discovery_rate),
             removals: RemovalHistory::new(false_discovery_rate),
         }
+    }
+
+    /// Whether too few pairs of `patch` could be made with these weights when it was last measured.
+    pub(crate) fn is_unmeasured(&self, patch: &Patch, policy: &PolicyId) -> bool {
+        let is_it = |tried: &TriedPatch| tried.patch.ops == patch.ops && tried.policy == *policy;
+        self.unmeasured.iter().any(is_it)
+    }
+
+    /// The gate has decided on a patch. If too few of its pairs could be made, that says nothing about it: it
+    /// may be proposed once more. What can't be measured a second time, while other rollouts succeed, is
+    /// like a rejected one: else it would take a candidate's place for good. Whether it stays open.
+    pub(crate) fn decided(&mut self, tried: TriedPatch, is_unmeasured: bool) -> bool {
+        if is_unmeasured && !self.is_unmeasured(&tried.patch, &tried.policy) {
+            self.unmeasured.push(tried);
+            return true;
+        }
+        self.tried.push(tried);
+        false
     }
 
     /// The patch of `version` was removed: the weights that don't miss it needn't lead to it again, so it
@@ -67,6 +90,21 @@ mod tests {
             policy: PolicyId::new(policy),
             is_accepted,
         }
+    }
+
+    #[test]
+    fn a_patch_that_could_not_be_measured_is_tried_once_more_with_the_same_weights() {
+        let mut history = History::new(0.05);
+        assert!(history.decided(tried("a", "theta", false), true));
+        assert!(!history.decided(tried("b", "theta", false), false));
+        // With other weights it is another matter.
+        assert!(history.decided(tried("a", "trained", false), true));
+        assert_eq!(history.tried, [tried("b", "theta", false)]);
+        let (patch, policy) = (decision("a", None).patch, PolicyId::new("theta"));
+        assert!(history.is_unmeasured(&patch, &policy));
+        assert!(!history.is_unmeasured(&patch, &PolicyId::new("other")));
+        assert!(!history.decided(tried("a", "theta", false), true));
+        assert_eq!(history.tried[1..], [tried("a", "theta", false)]);
     }
 
     #[test]

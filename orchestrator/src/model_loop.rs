@@ -143,7 +143,9 @@ impl Workshop {
         };
         let (old, new) = (arm(incumbent), arm(self.candidate(round, adapter).await?));
         let place = format!("round {round} · weights");
-        let decisions = self.contest(&place, &old, &[new], discoveries).await?;
+        let decisions = self
+            .contest(&place, &old, &[new], discoveries, false)
+            .await?;
         let decision = &decisions[0];
         let is_accepted = decision.verdict == Verdict::Accepted;
         match decision.verdict.objection() {

@@ -35,6 +35,9 @@ impl Workshop {
     /// one arm of the incumbent serves every candidate. Nothing about the decision is kept but
     /// rollouts: asked again, it finds them in the journal and comes to the same end.
     ///
+    /// `is_again` says that too few pairs of a candidate could be made in an earlier cycle: under the same
+    /// seeds the journal would say so again, so all arms get seeds of this contest's own.
+    ///
     /// # Errors
     /// As [`Self::roll_arms`].
     pub(crate) async fn contest(
@@ -43,6 +46,7 @@ impl Workshop {
         incumbent: &Arm,
         candidates: &[Arm],
         discoveries: &mut Discoveries,
+        is_again: bool,
     ) -> Result<Vec<Decision>, RunError> {
         let gate = &self.loaded.config.gate;
         let Arm { policy, harness } = incumbent;
@@ -58,10 +62,9 @@ impl Workshop {
         let tests = discoveries.enter(candidates.len());
         // Candidates of a later cycle must not meet an arm whose luck is known already: each contest
         // has seeds of its own. Greedy decoding has no luck, and its rollouts are in the journal.
+        let is_fresh = is_again || (gate.mode == GateMode::Sequential && !is_greedy);
         let seed = match tests.first() {
-            Some(test) if gate.mode == GateMode::Sequential && !is_greedy => {
-                seed.derive("test").derive(test.number)
-            }
+            Some(test) if is_fresh => seed.derive("test").derive(test.number),
             _ => seed,
         };
         let field = Field {

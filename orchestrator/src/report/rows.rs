@@ -129,6 +129,10 @@ pub struct PatchRow {
     /// What became of the tasks of the diagnosis; none unless accepted.
     #[serde(default)]
     pub effect: Option<Effect>,
+    /// Whether it was turned down only since policy or sandbox kept too many of its pairs from being made:
+    /// it may be proposed once more with the same weights, and counts in no score.
+    #[serde(default)]
+    pub is_open: bool,
 }
 
 impl PatchRow {

@@ -90,6 +90,7 @@ pub struct ScoreRow {
 pub(super) fn scores(decisions: &[PatchRow]) -> Vec<ScoreRow> {
     let decided = |row: &PatchRow| match row.verdict {
         Verdict::Accepted => Some(true),
+        Verdict::Rejected { .. } if row.is_open => None,
         Verdict::Rejected { .. } | Verdict::Inconclusive { .. } => Some(false),
         Verdict::Deferred => None,
     };

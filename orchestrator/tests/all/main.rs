@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod critic;
 mod data;
+mod decisions;
 mod evaluation;
 mod export;
 mod faults;

@@ -1,0 +1,119 @@
+//! Decisions on patches that help: one can't be measured at first.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use coharness::history::History;
+use coharness::report::{PatchRow, Report};
+use coharness::splits::Splits;
+use coharness::workshop::Workshop;
+use rollout::{Message, Policy, PolicyError};
+
+use crate::Place;
+use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
+
+/// Problems that the critic sees; those with higher numbers are the gate's.
+const EVOLVE: u32 = 12;
+const GATE: u32 = 40;
+
+/// What a conversation says, but for the numbers.
+fn shape(messages: &[Message]) -> String {
+    let text = messages.iter().flat_map(|message| message.content.chars());
+    text.filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The number of the problem.
+fn squares(messages: &[Message]) -> u32 {
+    let mut texts = messages.iter().rev().map(|message| &message.content);
+    let rest = texts.find_map(|text| text.split("sides have ").nth(1));
+    first_number(rest.expect("a problem"))
+}
+
+/// A model that is wrong, and never calls its tool, under the harness that it meets first, and right under
+/// any that tells it something else. While `is_down` says so it can't be had for a third of the gate's
+/// problems then.
+fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
+    let (first, is_down) = (OnceLock::<String>::new(), Arc::clone(is_down));
+    Scripted::failing("contrary", move |messages| {
+        let shape = shape(messages);
+        let is_first = *first.get_or_init(|| shape.clone()) == shape;
+        let number = squares(messages);
+        let is_gone = number > EVOLVE && number.is_multiple_of(3) && !is_first;
+        if is_gone && is_down.load(Ordering::Relaxed) {
+            return Err(PolicyError::Unavailable {
+                attempts: 1,
+                reason: "not now".into(),
+            });
+        }
+        Ok(format!(
+            "I think it is \\boxed{{{}}}.",
+            4 * number + u32::from(is_first)
+        ))
+    })
+}
+
+async fn workshop(directory: &Path) -> Workshop {
+    let text = |number: u32| format!("How many sides have {number} squares?");
+    let mut tasks = numbered("square", EVOLVE + GATE, text, |number| 4 * number);
+    let mut splits = Splits::only_test(Vec::new());
+    splits.gate = tasks.split_off(EVOLVE as usize);
+    splits.evolve = tasks;
+    let more = "gate: {mode: paper, tasks: 40}
+harness_loop: {iterations: 1, diagnose_tasks: 12, candidates: 100}
+faults: {first_pause_ms: 1, longest_pause_s: 1}";
+    let scene = Scene {
+        config: &small([EVOLVE, GATE, 1], more),
+        splits,
+        directory,
+        is_aloud: false,
+    };
+    let start = harness::naive().expect("the shipped harness");
+    scene.with_tools(&start, Arc::new(FortyTwo)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_could_not_be_measured_is_not_held_against_it() {
+    let place = Place::new();
+    let workshop = workshop(place.path()).await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let policy = contrary(&is_down);
+    let mut history = History::new(0.05);
+    let start = workshop.head("v1").expect("v1");
+    let looped = workshop.harness_loop(1, start, &policy, &mut history).await;
+    let head = looped.expect("a loop");
+    assert_eq!(head.name(), "v1");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let rows = &report.patch_decisions;
+    let open: Vec<&PatchRow> = rows.iter().filter(|row| row.is_open).collect();
+    assert!(!open.is_empty(), "{rows:#?}");
+    for row in &open {
+        let reason = row.verdict.objection().expect("an objection");
+        assert!(
+            reason.contains("only 27 of 40 pairs on V_in could be made"),
+            "{reason}"
+        );
+    }
+    // Neither the critic nor the scoreboard takes these for rejected, and all others are.
+    let ops = |tried: &critic::TriedPatch| serde_json::to_value(&tried.patch.ops).expect("JSON");
+    let tried: Vec<serde_json::Value> = history.tried.iter().map(ops).collect();
+    for row in rows {
+        assert_eq!(tried.contains(&row.ops), !row.is_open, "{row:#?}");
+    }
+    let scored: u32 = report.scoreboard.iter().map(|row| row.rejected).sum();
+    assert_eq!(scored as usize, rows.len() - open.len());
+
+    // The journal says what was left out; a second measurement isn't the first one again.
+    is_down.store(false, Ordering::Relaxed);
+    let looped = workshop.harness_loop(2, head, &policy, &mut history).await;
+    assert_eq!(looped.expect("a loop").name(), "v2");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let was_open = |row: &&PatchRow| open.iter().any(|known| known.ops == row.ops);
+    let again = report.patch_decisions.iter().filter(|row| row.round == 2);
+    let again: Vec<&PatchRow> = again.filter(was_open).collect();
+    assert!(!again.is_empty(), "{:#?}", report.patch_decisions);
+    for row in again {
+        let seen = row.stages[0].delta_in;
+        assert_eq!((seen.pairs, seen.gained, row.is_open), (40, 40, false));
+    }
+}
