@@ -6,6 +6,7 @@
 mod critic;
 mod faults;
 mod gate;
+mod prices;
 mod retention;
 mod sft;
 
@@ -22,6 +23,7 @@ use serde_json::Value;
 pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
+pub use prices::PriceConfig;
 pub use retention::SuiteConfig;
 pub use sft::{DeviceKind, MethodKind, SftConfig, StartKind};
 
@@ -93,6 +95,9 @@ pub struct Config {
     pub harness: String,
     /// What one problem may cost; equal for everything that is compared.
     pub budget: BudgetConfig,
+    /// What the policy's tokens cost; none where money is of no interest.
+    #[serde(default)]
+    pub prices: Option<PriceConfig>,
     /// What happens when the policy or the sandbox fails.
     #[serde(default)]
     pub faults: FaultConfig,
@@ -470,6 +475,10 @@ impl Loaded {
             return fail("budget", "a problem needs at least 1 token and 1 second");
         }
         if let Err((field, reason)) = self.config.faults.check() {
+            return fail(field, reason);
+        }
+        let priced = self.config.prices.as_ref().map(PriceConfig::check);
+        if let Some(Err((field, reason))) = priced {
             return fail(field, reason);
         }
         let sections = gate

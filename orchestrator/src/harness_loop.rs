@@ -362,6 +362,7 @@ fn row(
         promise: (decision.rollouts > 0).then(promise),
         effect: None,
         is_open: false,
+        spending: decision.spending(),
     }
 }
 

@@ -180,6 +180,7 @@ impl Workshop {
             evidence: decision.evidence.clone(),
             rollouts: decision.rollouts,
             verdict: decision.verdict.clone(),
+            spending: decision.spending(),
         };
         let key = self.decision_key(round, adapter);
         self.store

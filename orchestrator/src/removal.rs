@@ -300,5 +300,6 @@ fn removal_row(
         rollouts: decision.rollouts,
         verdict: decision.verdict.clone(),
         policy: policy.to_string(),
+        spending: decision.spending(),
     }
 }

@@ -336,6 +336,10 @@ pub struct ModelCall {
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: u64,
+    /// Those of them that a cache had, where the backend says so. What that was depends on what else was
+    /// asked for: it isn't the same every time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
     /// Generated tokens.
     pub completion_tokens: u64,
     /// Those of them that are reasoning: as the backend counts them, else in proportion to the
@@ -348,9 +352,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds another call's tokens.
+    /// Adds another call's tokens. Cached ones are those that are known of.
     pub fn add(&mut self, other: &Usage) {
         self.prompt_tokens += other.prompt_tokens;
+        self.cached_tokens = match (self.cached_tokens, other.cached_tokens) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
         self.completion_tokens += other.completion_tokens;
         self.reasoning_tokens += other.reasoning_tokens;
         self.is_estimated |= other.is_estimated;

@@ -165,6 +165,9 @@ pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, Ru
         print(&serde_json::to_string_pretty(&report).unwrap_or_default());
     } else {
         print(&table::report(&report));
+        if let Some(spending) = table::spending(&report) {
+            print(&format!("\n{spending}"));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
 
+use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
+use crate::gate::spend::{Spend, Spending, digits};
 use crate::report::{Report, Tally};
 
 /// Rules above, below and under the header.
@@ -213,6 +215,67 @@ pub(crate) fn report(report: &Report) -> String {
         duration(report.wall_s)
     ));
     out
+}
+
+/// What the arms of every decision took, a rollout on average; none where nothing was measured.
+pub(crate) fn spending(report: &Report) -> Option<String> {
+    let patches = report.patch_decisions.iter().map(|row| {
+        let (round, cycle) = (row.round, row.iteration);
+        let what = format!("round {round}.{cycle} {} {}", row.dimension, row.summary);
+        (what, &row.verdict, row.spending)
+    });
+    let removals = report.removals.iter().map(|row| {
+        let what = format!("round {} without {}", row.round, row.removes);
+        (what, &row.verdict, row.spending)
+    });
+    let trained = report.weight_decisions.iter().map(|row| {
+        let what = format!(
+            "round {} weights {}",
+            row.round,
+            weights(Some(row.adapter.as_str()))
+        );
+        (what, &row.verdict, row.spending)
+    });
+    let decisions: Vec<(String, &Verdict, Spending)> = patches
+        .chain(removals)
+        .chain(trained)
+        .filter_map(|(what, verdict, spending)| Some((what, verdict, spending?)))
+        .collect();
+    if decisions.is_empty() {
+        return None;
+    }
+    let has_prices = decisions
+        .iter()
+        .any(|(_, _, spending)| spending.candidate.cost.is_some());
+    let mut header = vec![
+        "a rollout takes, before → with it",
+        "decision",
+        "seconds",
+        "prompt tokens",
+        "generated tokens",
+    ];
+    if has_prices {
+        header.push("cost");
+    }
+    let rows = decisions.into_iter().map(|(what, verdict, spending)| {
+        let both = |mean: fn(&Spend) -> Option<f64>| {
+            let shown = |spend: &Spend| mean(spend).map_or_else(|| "-".to_owned(), digits);
+            let (before, after) = (shown(&spending.incumbent), shown(&spending.candidate));
+            format!("{before} → {after}")
+        };
+        let mut row = vec![
+            shorten(&what, 60),
+            verdict.name().to_owned(),
+            both(Spend::seconds_per_problem),
+            both(Spend::prompt_tokens_per_problem),
+            both(Spend::tokens_per_problem),
+        ];
+        if has_prices {
+            row.push(both(Spend::cost_per_problem));
+        }
+        row
+    });
+    Some(figures(&header, rows.collect()))
 }
 
 /// `base`, or the beginning of the adapter's id.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evidence::{Counts, Delta};
+use super::spend::Spending;
 
 /// What one stage measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,9 @@ pub struct StageResult {
     pub delta_in: Delta,
     /// On problems the incumbent solved before.
     pub delta_out: Delta,
+    /// What both arms took; none in simulations, and in runs made before it was kept.
+    #[serde(default)]
+    pub spending: Option<Spending>,
 }
 
 impl StageResult {
@@ -19,6 +23,7 @@ impl StageResult {
         Self {
             delta_in: Delta::of(failed),
             delta_out: Delta::of(solved),
+            spending: None,
         }
     }
 
@@ -30,7 +35,11 @@ impl StageResult {
                 .map(|stage| side(stage).counts())
                 .fold(Counts::default(), std::ops::Add::add)
         };
-        Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
+        let spending = stages.iter().filter_map(|stage| stage.spending);
+        Self {
+            spending: spending.reduce(std::ops::Add::add),
+            ..Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
+        }
     }
 
     /// δ_in > 0 and δ_out ≥ 0, also if the pairs count as lost that the incumbent solved and the candidate
@@ -101,6 +110,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Its name, as in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected { .. } => "rejected",
+            Self::Inconclusive { .. } => "inconclusive",
+            Self::Deferred => "deferred",
+        }
+    }
+
     /// Why it was not accepted, where measurement says so.
     pub fn objection(&self) -> Option<String> {
         match self {
@@ -130,25 +149,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn delta(gained: u32, lost: u32) -> Delta {
-        Delta::of(Counts {
+    fn counts(gained: u32, lost: u32) -> Counts {
+        Counts {
             gained,
             lost,
             pairs: gained + lost,
             ..Counts::default()
-        })
+        }
     }
 
     proptest! {
         #[test]
         fn accepted_exactly_when_the_papers_rule_holds_in_every_stage(
-            counts in prop::collection::vec((0u32..9, 0u32..9, 0u32..9, 0u32..9), 1..4)
+            all in prop::collection::vec((0u32..9, 0u32..9, 0u32..9, 0u32..9), 1..4)
         ) {
-            let stages: Vec<StageResult> = counts
+            let stages: Vec<StageResult> = all
                 .iter()
-                .map(|(a, b, c, d)| StageResult { delta_in: delta(*a, *b), delta_out: delta(*c, *d) })
+                .map(|(a, b, c, d)| StageResult::of(counts(*a, *b), counts(*c, *d)))
                 .collect();
-            let holds = counts.iter().all(|(a, b, c, d)| a > b && c >= d);
+            let holds = all.iter().all(|(a, b, c, d)| a > b && c >= d);
             let verdict = verdict(&stages, stages.len());
             prop_assert_eq!(verdict == Some(Verdict::Accepted), holds);
         }
@@ -156,19 +175,14 @@ mod tests {
 
     #[test]
     fn answers_that_nobody_can_judge_dont_win() {
-        let side = |gained, withheld| {
-            Delta::of(Counts {
-                gained,
-                pairs: 20,
-                undecided: withheld + 1,
-                withheld,
-                ..Counts::default()
-            })
+        let side = |gained, withheld| Counts {
+            gained,
+            pairs: 20,
+            undecided: withheld + 1,
+            withheld,
+            ..Counts::default()
         };
-        let of = |failed, solved| StageResult {
-            delta_in: failed,
-            delta_out: solved,
-        };
+        let of = StageResult::of;
         assert!(of(side(5, 0), side(0, 0)).holds());
         assert!(of(side(5, 4), side(2, 2)).holds());
         let hidden = of(side(5, 0), side(2, 3));
@@ -183,20 +197,15 @@ mod tests {
 
     #[test]
     fn problems_that_it_cant_be_rolled_out_on_dont_win() {
-        let side = |gained, withheld, gone| {
-            Delta::of(Counts {
-                gained,
-                pairs: 16,
-                undecided: withheld,
-                withheld,
-                gone,
-                ..Counts::default()
-            })
+        let side = |gained, withheld, gone| Counts {
+            gained,
+            pairs: 16,
+            undecided: withheld,
+            withheld,
+            gone,
+            ..Counts::default()
         };
-        let of = |failed, solved| StageResult {
-            delta_in: failed,
-            delta_out: solved,
-        };
+        let of = StageResult::of;
         assert!(of(side(5, 0, 4), side(2, 0, 2)).holds());
         let lost = of(side(5, 0, 0), side(0, 0, 1));
         assert_eq!((lost.holds(), lost.net()), (false, 4));
@@ -212,16 +221,10 @@ mod tests {
 
     #[test]
     fn a_single_stage_does_not_confirm() {
-        let good = StageResult {
-            delta_in: delta(5, 1),
-            delta_out: delta(0, 0),
-        };
+        let good = StageResult::of(counts(5, 1), counts(0, 0));
         assert_eq!(verdict(&[good], 2), None);
         assert_eq!(verdict(&[good, good], 2), Some(Verdict::Accepted));
-        let null = StageResult {
-            delta_in: delta(2, 2),
-            delta_out: delta(1, 0),
-        };
+        let null = StageResult::of(counts(2, 2), counts(1, 0));
         let Some(Verdict::Rejected { stage, reason }) = verdict(&[good, null], 2) else {
             panic!("must be rejected");
         };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::decide::{StageResult, Verdict};
 use super::martingale::{Test, rounded};
 use super::question::Question;
+use super::spend::Spending;
 
 /// What a decision that looks adds to its stages: mode `sequential`, and removals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,11 +42,17 @@ impl Decision {
         StageResult::pooled(&self.stages)
     }
 
+    /// What both arms took; none in simulations.
+    pub fn spending(&self) -> Option<Spending> {
+        self.totals().spending
+    }
+
     /// Deltas with intervals, and the e-value where there is one, for a line of progress.
     pub fn figures(&self) -> String {
         let StageResult {
             delta_in,
             delta_out,
+            ..
         } = self.totals();
         let deltas = self.question.sides("δ", delta_in, delta_out);
         match self.evidence.as_ref().map(|e| (e, e.benefit.last())) {
@@ -58,7 +65,7 @@ impl Decision {
         }
     }
 
-    /// Counts of every stage, and level and e-values, in one line for the history.
+    /// Counts of every stage, level and e-values, and what both arms took, in one line for the history.
     pub fn detail(&self) -> String {
         let mut parts: Vec<String> = self
             .stages
@@ -80,6 +87,7 @@ impl Decision {
                 rounded(last)
             ));
         }
+        parts.extend(self.spending().map(|spending| spending.to_string()));
         parts.join("; ")
     }
 }

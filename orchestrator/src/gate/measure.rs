@@ -10,7 +10,8 @@ use super::evidence::{Counts, Pair};
 use super::martingale::Discoveries;
 use super::plan::{Draw, Stage, looks_at_all, stages};
 use super::question::Question;
-use crate::config::GateMode;
+use super::spend::Spending;
+use crate::config::{GateMode, PriceConfig};
 use crate::error::RunError;
 use crate::rollouts::{Arm, Rolled, Trial, draw};
 use crate::seed::Seed;
@@ -134,6 +135,7 @@ impl Workshop {
             plan,
             seed,
         } = *field;
+        let prices = self.loaded.config.prices.as_ref();
         while let Some(turn) = contest.turn() {
             let stage = &plan[turn.stage];
             let trials: Vec<Trial> = stage
@@ -151,7 +153,7 @@ impl Workshop {
             let rolled = self.roll_arms(&title, &arms, Split::Gate, &trials).await?;
             let results: Vec<StageResult> = rolled[1..]
                 .iter()
-                .map(|arm| compare(stage.failed.len(), &rolled[0], arm))
+                .map(|arm| compare(stage.failed.len(), &rolled[0], arm, prices))
                 .collect();
             contest.record(&turn, &results);
         }
@@ -215,10 +217,18 @@ fn trial(task: &Task, draw: Draw, stage: usize, seed: Seed) -> Trial {
 }
 
 /// Pair both arms of a stage; the first `failed` trials are V_in's.
-fn compare(failed: usize, incumbent: &[Rolled], candidate: &[Rolled]) -> StageResult {
+fn compare(
+    failed: usize,
+    incumbent: &[Rolled],
+    candidate: &[Rolled],
+    prices: Option<&PriceConfig>,
+) -> StageResult {
     let (failed_before, solved_before) = incumbent.split_at(failed.min(incumbent.len()));
     let (failed, solved) = candidate.split_at(failed.min(candidate.len()));
-    StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
+    StageResult {
+        spending: Some(Spending::of(incumbent, candidate, prices)),
+        ..StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
+    }
 }
 
 /// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
@@ -273,7 +283,7 @@ mod tests {
     fn a_pair_without_one_of_its_arms_isnt_counted_but_where_the_incumbent_solved_it() {
         // V_in: gained, incumbent missing, both failed, candidate missing of what failed. V_out: lost,
         // candidate missing of what was solved, both missing, both solved.
-        let result = compare(4, &rolled("-.--++.+"), &rolled("++-.-..+"));
+        let result = compare(4, &rolled("-.--++.+"), &rolled("++-.-..+"), None);
         let counts = |gained, lost, pairs, gone| Counts {
             gained,
             lost,
@@ -283,6 +293,9 @@ mod tests {
         };
         assert_eq!(result.delta_in.counts(), counts(1, 0, 2, 0));
         assert_eq!(result.delta_out.counts(), counts(0, 1, 2, 1));
+        let spending = result.spending.expect("it was measured");
+        let rollouts = (spending.incumbent.rollouts, spending.candidate.rollouts);
+        assert_eq!(rollouts, (4, 4));
     }
 
     #[test]

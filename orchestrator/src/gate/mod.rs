@@ -12,7 +12,7 @@
 //! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
 //! rule and [`sequential`] when to stop; [`question`] asks the same of removals, which needn't gain.
 //! [`plan`] chooses problems, [`contest`] lets candidates compete until there is a [`decision`] on each, and
-//! [`measure`] or [`simulate`] drives it. [`loss`] looks the other way: whether what was let in does
+//! [`measure`] or [`simulate`] drives it. [`spend`] says what the arms took. [`loss`] looks the other way: whether what was let in does
 //! worse than what was there before, by rollouts that [`watch`] makes.
 
 pub mod contest;
@@ -26,4 +26,5 @@ pub mod plan;
 pub mod question;
 pub mod sequential;
 pub mod simulate;
+pub mod spend;
 pub(crate) mod watch;

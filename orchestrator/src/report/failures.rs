@@ -175,6 +175,7 @@ mod tests {
             evidence: None,
             rollouts: 0,
             verdict,
+            spending: None,
         };
         let all = [
             weights(1, Verdict::Accepted),

@@ -10,6 +10,7 @@ use trainer::Evaluation;
 use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::decision::Evidence;
 use crate::gate::evidence::PassRate;
+use crate::gate::spend::Spending;
 
 /// A cluster of failures, as a diagnosis found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,6 +134,10 @@ pub struct PatchRow {
     /// it may be proposed once more with the same weights, and counts in no score.
     #[serde(default)]
     pub is_open: bool,
+    /// What both arms took over all stages; none in runs made before it was kept, and where nothing was
+    /// measured.
+    #[serde(default)]
+    pub spending: Option<Spending>,
 }
 
 impl PatchRow {
@@ -160,6 +165,10 @@ pub struct WeightsRow {
     pub rollouts: u32,
     /// The outcome.
     pub verdict: Verdict,
+    /// What both arms took over all stages; none in runs made before it was kept, and where nothing was
+    /// measured.
+    #[serde(default)]
+    pub spending: Option<Spending>,
 }
 
 /// A finished fine-tuning, or why there was none.
@@ -274,4 +283,30 @@ pub struct EvaluateRow {
     /// Problems that aren't in the rate, since policy or sandbox failed on each attempt.
     #[serde(default)]
     pub left_out: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_earlier_versions_are_read() {
+        let delta = |gained: u32| json!({"estimate": 0.5, "low": 0.1, "high": 0.8, "gained": gained, "lost": 0, "pairs": 4});
+        let stages = json!([{"delta_in": delta(2), "delta_out": delta(0)}]);
+        let verdict = json!({"verdict": "accepted"});
+        let weights = json!({"round": 1, "adapter": "a", "version": "v1", "stages": stages,
+            "evidence": null, "rollouts": 8, "verdict": verdict});
+        let weights: WeightsRow = serde_json::from_value(weights).expect("a row");
+        assert_eq!(weights.spending, None);
+        let stage = weights.stages[0];
+        assert_eq!((stage.delta_in.gained, stage.delta_in.gone), (2, 0));
+        assert_eq!(stage.spending, None);
+        let patch = json!({"round": 1, "iteration": 1, "candidate": 1, "parent": "v1",
+            "version": "v2", "dimension": "P", "summary": "s", "root_cause": "r", "ops": [],
+            "stages": stages, "evidence": null, "rollouts": 8, "verdict": verdict, "policy": "p"});
+        let patch: PatchRow = serde_json::from_value(patch).expect("a row");
+        assert_eq!((patch.spending, patch.is_open), (None, false));
+    }
 }

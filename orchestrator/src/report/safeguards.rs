@@ -6,6 +6,7 @@ use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::decision::Evidence;
 use crate::gate::evidence::PassRate;
 use crate::gate::loss::Loss;
+use crate::gate::spend::Spending;
 
 /// A harness version with weights, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,10 @@ pub struct RemovalRow {
     pub verdict: Verdict,
     /// Weights it was measured with.
     pub policy: String,
+    /// What both arms took over all looks; none in runs made before it was kept, and where nothing was
+    /// measured.
+    #[serde(default)]
+    pub spending: Option<Spending>,
 }
 
 /// A retention suite at the end of a round.

@@ -88,6 +88,21 @@ fn a_server_is_given_no_full_sets_of_weights() {
     assert!(taken.contains("model.gguf does not exist"), "{taken}");
 }
 
+#[test]
+fn prices_are_positive_numbers() {
+    let priced = |prices: &str| run_with(&format!("{CONFIG}prices: {prices}\n"));
+    let refused = priced("{prompt_per_million: -1, completion_per_million: 2}");
+    assert!(
+        refused.contains("prices.prompt_per_million: must be a number from 0 on"),
+        "{refused}"
+    );
+    assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    let half = priced("{prompt_per_million: 1}");
+    assert!(half.contains("completion_per_million"), "{half}");
+    let taken = priced("{prompt_per_million: 0, completion_per_million: 2.5}");
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+}
+
 fn run_on(problems: &str) -> String {
     let place = Place::new();
     place.write("tasks.jsonl", problems);

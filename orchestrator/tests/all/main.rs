@@ -31,6 +31,8 @@ mod whole_run;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 /// A place of its own for one test: no environment, no other runs, no other cache.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
@@ -118,6 +120,20 @@ pub(crate) fn tasks(count: usize) -> String {
 pub(crate) fn write_harness(place: &Place, name: &str, change: impl Fn(&str) -> String) {
     for (file, text) in harness::naive::FILES {
         place.write(&format!("{name}/{file}"), &change(text));
+    }
+}
+
+/// Takes out what the same run may differ in when it is made again: times, and what a cache had.
+pub(crate) fn forget_times(report: &mut Value) {
+    match report {
+        Value::Object(fields) => {
+            for name in ["wall_s", "seconds", "cached_tokens"] {
+                fields.remove(name);
+            }
+            fields.values_mut().for_each(forget_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_times),
+        _ => {}
     }
 }
 

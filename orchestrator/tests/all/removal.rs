@@ -114,6 +114,10 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
         (1, 60)
     );
     assert_eq!(idle.stages[0].delta_in.pairs, 0);
+    let spending = idle.spending.expect("it was measured");
+    let tokens = spending.candidate.completion_tokens;
+    assert_eq!((spending.candidate.rollouts, tokens), (60, 60 * 20));
+    assert_eq!(spending.incumbent.prompt_tokens, 60 * 50);
 
     let version = scene.head("v4").expect("v4").version;
     let Origin::Patch(acceptance) = &version.origin else {
@@ -125,7 +129,11 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
         Some("v2")
     );
     assert_eq!(version.summary, "P: remove v2: set prompts.task");
-    for part in ["margin 10 points", "stage 1: +0 −0 of 60; test 1 at level"] {
+    for part in [
+        "margin 10 points",
+        "stage 1: +0 −0 of 60; test 1 at level",
+        " s, 50.00 + 20.00 tokens; the incumbent's ",
+    ] {
         assert!(
             decision.gate_detail.contains(part),
             "{}",

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
 use crate::server::{Answer, config, serve};
-use crate::{CONFIG, Place, tasks};
+use crate::{CONFIG, Place, forget_times, tasks};
 
 fn spiders(count: u32) -> Vec<Task> {
     let text = |number: u32| format!("How many legs do {number} spiders have?");
@@ -86,7 +86,7 @@ fn run(place: &Place) -> Value {
     let output = output.expect("runs");
     assert!(output.status.success(), "{}", place.transcript(&output));
     let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    report["wall_s"].take();
+    forget_times(&mut report);
     report
 }
 
@@ -112,6 +112,13 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
     let first = &report["patch_decisions"][0];
     assert_eq!(first["version"], "v2", "{first}");
     assert_eq!(first["stages"][0]["delta_in"]["lost"], 0);
+    // Each arm's spending stands beside it: worked examples are prompt tokens.
+    let spent = |arm: &str, what: &str| first["spending"][arm][what].as_u64().expect("a count");
+    assert_eq!(
+        spent("incumbent", "rollouts"),
+        spent("candidate", "rollouts")
+    );
+    assert!(spent("incumbent", "prompt_tokens") < spent("candidate", "prompt_tokens"));
     // It cost the suite everything.
     let row = &report["retention"][0];
     assert_eq!((&row["round"], &row["suite"]), (&json!(1), &json!("legs")));
@@ -158,6 +165,7 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
     }
     let told = alone.run(&["report"]);
     assert!(told.contains("rolled back from v2"), "{told}");
+    assert!(told.contains("before → with it"), "{told}");
 
     // Killed at several moments, among them while the suite is rolled out.
     let killed = place(&url);

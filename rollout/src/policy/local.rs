@@ -245,6 +245,7 @@ fn completion(prompt: Vec<u32>, generation: Generation) -> Completion {
     Completion {
         usage: Usage {
             prompt_tokens: count(&prompt),
+            cached_tokens: u64::try_from(generation.cached_tokens).ok(),
             completion_tokens: count(&generation.tokens),
             reasoning_tokens: share(
                 count(&generation.tokens),

@@ -212,6 +212,16 @@ fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str
         count.filter(|count| (*count > 0 || length == 0) && *count <= MOST_TOKENS)
     };
     let prompt = counted("prompt_tokens", prompt_length);
+    let prompt_tokens = prompt.unwrap_or_else(|| tokens(prompt_length));
+    // As OpenAI, vLLM and SGLang have it, and as DeepSeek.
+    let places = [
+        "/prompt_tokens_details/cached_tokens",
+        "/prompt_cache_hit_tokens",
+    ];
+    let cached_tokens = places
+        .iter()
+        .find_map(|place| usage.pointer(place)?.as_u64())
+        .filter(|count| *count <= prompt_tokens);
     let completion = counted("completion_tokens", reply_length);
     let completion_tokens = completion.unwrap_or_else(|| tokens(reply_length));
     let places = [
@@ -227,7 +237,8 @@ fn usage(usage: &Value, request: &CompletionRequest, text: &str, reasoning: &str
             share(completion_tokens, reasoning.len() + inside, reply_length)
         });
     Usage {
-        prompt_tokens: prompt.unwrap_or_else(|| tokens(prompt_length)),
+        prompt_tokens,
+        cached_tokens,
         completion_tokens,
         reasoning_tokens,
         is_estimated: prompt.is_none() || completion.is_none(),
@@ -413,6 +424,28 @@ mod tests {
                 error_message(&reply.to_string());
             }
         }
+    }
+
+    #[test]
+    fn cached_tokens_are_those_that_the_server_tells_of() {
+        let cached = |usage: Value| {
+            let choice = json!({"message": {"content": "The answer."}});
+            let reply = json!({"choices": [choice], "usage": usage});
+            let usage = completion(&reply, &request()).expect("a reply").usage;
+            usage.cached_tokens
+        };
+        let details = json!({"prompt_tokens": 90, "completion_tokens": 5,
+                             "prompt_tokens_details": {"cached_tokens": 64}});
+        assert_eq!(cached(details), Some(64));
+        let hits = json!({"prompt_tokens": 90, "completion_tokens": 5,
+                          "prompt_cache_hit_tokens": 0});
+        assert_eq!(cached(hits), Some(0));
+        let none = json!({"prompt_tokens": 90, "completion_tokens": 5,
+                          "prompt_tokens_details": null});
+        assert_eq!(cached(none), None);
+        let too_many = json!({"prompt_tokens": 9, "completion_tokens": 5,
+                              "prompt_tokens_details": {"cached_tokens": 64}});
+        assert_eq!(cached(too_many), None);
     }
 
     #[test]

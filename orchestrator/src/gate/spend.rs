@@ -1,0 +1,254 @@
+//! What the arms of a decision spend: time, tokens, and money where tokens have prices.
+//!
+//! Both arms are looked at on the same problems and seeds: a pair of which an arm was left out is in
+//! neither sum, since one arm would then be measured on other problems than the other. Rollouts of both
+//! arms run side by side, problem by problem, so that their seconds are those of one load.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use rollout::trajectory::{Trajectory, Usage};
+use serde::{Deserialize, Serialize};
+
+use crate::config::PriceConfig;
+use crate::rollouts::Rolled;
+
+/// What the rollouts of one arm took, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spend {
+    /// Rollouts.
+    pub rollouts: u32,
+    /// Seconds from beginning to end of each, as if one ran after the other.
+    pub seconds: f64,
+    /// Prompt tokens; those of every turn count.
+    pub prompt_tokens: u64,
+    /// Those of them that a cache had, as far as the policy says; none where it says nothing.
+    pub cached_tokens: Option<u64>,
+    /// Generated tokens.
+    pub completion_tokens: u64,
+    /// Whether a server left counts out and they were estimated.
+    pub is_estimated: bool,
+    /// Money; none without prices.
+    pub cost: Option<f64>,
+}
+
+impl Spend {
+    /// Of rollouts that ended.
+    fn of(trajectories: &[&Trajectory], prices: Option<&PriceConfig>) -> Self {
+        let mut usage = Usage::default();
+        let mut wall = Duration::ZERO;
+        for trajectory in trajectories {
+            usage.add(&trajectory.usage);
+            wall = wall.saturating_add(Duration::from_millis(trajectory.wall_ms));
+        }
+        Self {
+            rollouts: u32::try_from(trajectories.len()).unwrap_or(u32::MAX),
+            seconds: wall.as_secs_f64(),
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            completion_tokens: usage.completion_tokens,
+            is_estimated: usage.is_estimated,
+            cost: prices.map(|prices| prices.cost_of(usage.prompt_tokens, usage.completion_tokens)),
+        }
+    }
+
+    /// Seconds of a rollout on average; none without one.
+    pub fn seconds_per_problem(&self) -> Option<f64> {
+        self.mean(self.seconds)
+    }
+
+    /// Prompt tokens of a rollout on average, over all turns.
+    pub fn prompt_tokens_per_problem(&self) -> Option<f64> {
+        self.mean(self.prompt_tokens as f64)
+    }
+
+    /// Generated tokens of a rollout on average, over all turns.
+    pub fn tokens_per_problem(&self) -> Option<f64> {
+        self.mean(self.completion_tokens as f64)
+    }
+
+    /// Money of a rollout on average; none without prices.
+    pub fn cost_per_problem(&self) -> Option<f64> {
+        self.mean(self.cost?)
+    }
+
+    fn mean(&self, total: f64) -> Option<f64> {
+        (self.rollouts > 0).then(|| total / f64::from(self.rollouts))
+    }
+}
+
+impl Add for Spend {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rollouts: self.rollouts + other.rollouts,
+            seconds: self.seconds + other.seconds,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            cached_tokens: sum(self.cached_tokens, other.cached_tokens),
+            completion_tokens: self.completion_tokens + other.completion_tokens,
+            is_estimated: self.is_estimated || other.is_estimated,
+            cost: sum(self.cost, other.cost),
+        }
+    }
+}
+
+/// The sum of what is known.
+fn sum<T: Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
+impl std::fmt::Display for Spend {
+    /// What a rollout takes on average, as in `3.100 s, 1240 + 38.20 tokens, cost 0.001316`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Some(seconds), Some(prompt), Some(generated)) = (
+            self.seconds_per_problem(),
+            self.prompt_tokens_per_problem(),
+            self.tokens_per_problem(),
+        ) else {
+            return f.write_str("nothing");
+        };
+        let [seconds, prompt, generated] = [seconds, prompt, generated].map(digits);
+        write!(f, "{seconds} s, {prompt} + {generated} tokens")?;
+        match self.cost_per_problem() {
+            Some(cost) => write!(f, ", cost {}", digits(cost)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What both arms of a decision took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spending {
+    /// The incumbent's arm.
+    pub incumbent: Spend,
+    /// The candidate's.
+    pub candidate: Spend,
+}
+
+impl Spending {
+    /// Of the same trials under both arms.
+    pub(crate) fn of(
+        incumbent: &[Rolled],
+        candidate: &[Rolled],
+        prices: Option<&PriceConfig>,
+    ) -> Self {
+        let both = incumbent.iter().zip(candidate);
+        let both = both.filter_map(|(one, other)| one.as_ref().zip(other.as_ref()));
+        let (incumbent, candidate): (Vec<&Trajectory>, Vec<&Trajectory>) = both.unzip();
+        Self {
+            incumbent: Spend::of(&incumbent, prices),
+            candidate: Spend::of(&candidate, prices),
+        }
+    }
+}
+
+impl Add for Spending {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            incumbent: self.incumbent + other.incumbent,
+            candidate: self.candidate + other.candidate,
+        }
+    }
+}
+
+impl std::fmt::Display for Spending {
+    /// For the history.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (candidate, incumbent) = (self.candidate, self.incumbent);
+        write!(
+            f,
+            "a rollout takes {candidate}; the incumbent's {incumbent}"
+        )
+    }
+}
+
+/// A figure with four digits that count, whatever its size: money comes in small fractions.
+pub(crate) fn digits(value: f64) -> String {
+    const MOST: usize = 12;
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let mut places = 0;
+    let mut shown = value.abs();
+    while shown < 1000.0 && places < MOST {
+        shown *= 10.0;
+        places += 1;
+    }
+    format!("{value:.places$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+
+    fn rolled(wall_ms: u64, prompt_tokens: u64, completion_tokens: u64) -> Rolled {
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens,
+            ..Usage::default()
+        };
+        Some(Trajectory {
+            wall_ms,
+            usage,
+            ..trajectory()
+        })
+    }
+
+    #[test]
+    fn arms_are_compared_on_pairs_that_both_were_rolled_out_on() {
+        let before = [rolled(1000, 100, 10), rolled(9000, 900, 90), None];
+        let after = [rolled(3000, 300, 30), None, rolled(5000, 500, 50)];
+        let prices = PriceConfig {
+            prompt_per_million: 2.0,
+            completion_per_million: 10.0,
+        };
+        let Spending {
+            incumbent,
+            candidate,
+        } = Spending::of(&before, &after, Some(&prices));
+        assert_eq!((incumbent.rollouts, candidate.rollouts), (1, 1));
+        assert_eq!(incumbent.seconds_per_problem(), Some(1.0));
+        assert_eq!(candidate.seconds_per_problem(), Some(3.0));
+        assert_eq!(candidate.prompt_tokens_per_problem(), Some(300.0));
+        assert_eq!(candidate.tokens_per_problem(), Some(30.0));
+        let cost = candidate.cost_per_problem().expect("there are prices");
+        assert!((cost - 0.0009).abs() < 1e-12, "{cost}");
+        let unpriced = Spending::of(&before, &after, None).candidate;
+        assert_eq!(unpriced.cost_per_problem(), None);
+        assert_eq!(unpriced.to_string(), "3.000 s, 300.0 + 30.00 tokens");
+    }
+
+    #[test]
+    fn sums_keep_what_is_known() {
+        let of = |cached_tokens, cost| Spend {
+            rollouts: 2,
+            seconds: 1.5,
+            prompt_tokens: 100,
+            cached_tokens,
+            completion_tokens: 10,
+            is_estimated: false,
+            cost,
+        };
+        let both = of(Some(60), Some(0.5)) + of(None, Some(0.25));
+        assert_eq!((both.cached_tokens, both.cost), (Some(60), Some(0.75)));
+        assert_eq!(both.seconds_per_problem(), Some(0.75));
+        assert_eq!((of(None, None) + of(None, None)).cost, None);
+        let nothing = Spend::default();
+        assert_eq!(nothing.seconds_per_problem(), None);
+        assert_eq!(nothing.to_string(), "nothing");
+    }
+
+    #[test]
+    fn figures_have_four_digits() {
+        let shown = [0.0, 3.1, 38.2, 1240.4, 0.001_316_4, 1e-20].map(digits);
+        let expected = ["0", "3.100", "38.20", "1240", "0.001316", "0.000000000000"];
+        assert_eq!(shown, expected);
+    }
+}
