@@ -6,6 +6,7 @@
 mod critic;
 mod faults;
 mod gate;
+mod objective;
 mod prices;
 mod retention;
 mod sft;
@@ -23,6 +24,7 @@ use serde_json::Value;
 pub use self::critic::{CriticConfig, LlmCriticConfig};
 pub use faults::FaultConfig;
 pub use gate::{GateConfig, GateMode};
+pub use objective::{Objective, SpendLimits};
 pub use prices::PriceConfig;
 pub use retention::SuiteConfig;
 pub use sft::{DeviceKind, MethodKind, SftConfig, StartKind};
@@ -95,6 +97,9 @@ pub struct Config {
     pub harness: String,
     /// What one problem may cost; equal for everything that is compared.
     pub budget: BudgetConfig,
+    /// What the run is to reach: accuracy, or accuracy under a limit.
+    #[serde(default)]
+    pub objective: Objective,
     /// What the policy's tokens cost; none where money is of no interest.
     #[serde(default)]
     pub prices: Option<PriceConfig>,
@@ -480,6 +485,9 @@ impl Loaded {
         let priced = self.config.prices.as_ref().map(PriceConfig::check);
         if let Some(Err((field, reason))) = priced {
             return fail(field, reason);
+        }
+        if let Err(reason) = self.config.objective.check(self.config.prices.as_ref()) {
+            return fail("objective", reason);
         }
         let sections = gate
             .check()

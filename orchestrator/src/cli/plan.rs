@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
-    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, ModelLoopConfig,
+    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, ModelLoopConfig, Objective,
     PolicyConfig, SplitConfig, StartKind,
 };
 use crate::error::RunError;
@@ -53,6 +53,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             config.budget.tokens_per_problem, config.budget.seconds_per_problem
         ),
     ];
+    if let Objective::AccuracyUnder(limits) = &config.objective {
+        lines.push(format!("objective  accuracy under {limits} on average"));
+    }
     match &config.policy {
         PolicyConfig::Local { cache_mib } => lines.push(format!(
             "policy     local: {} decoded in this process, {cache_mib} MiB for keys and values",

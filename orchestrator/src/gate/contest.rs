@@ -11,6 +11,7 @@ use super::martingale::{Test, e_value, rounded};
 use super::plan::Stage;
 use super::question::{Assessment, Question};
 use super::sequential::Judgement;
+use crate::config::Objective;
 
 /// Share of the pairs of either side that have to be there for them to say anything: those that policy or
 /// sandbox kept from being made, or that the verifier can't decide, may be the telling ones. A side by
@@ -74,6 +75,8 @@ impl Gap {
 #[derive(Clone, Debug)]
 pub struct Contest {
     question: Question,
+    /// What an accepted candidate may spend.
+    objective: Objective,
     /// Pairs of each stage on V_in and V_out.
     sizes: Vec<(u32, u32)>,
     entrants: Vec<Entrant>,
@@ -98,12 +101,20 @@ impl Contest {
         });
         Self {
             question,
+            objective: Objective::default(),
             sizes: plan
                 .iter()
                 .map(|stage| (count(stage.failed.len()), count(stage.solved.len())))
                 .collect(),
             entrants: entrants.collect(),
         }
+    }
+
+    /// The same where nothing is accepted that spends more than `objective` allows.
+    #[must_use]
+    pub fn under(mut self, objective: Objective) -> Self {
+        self.objective = objective;
+        self
     }
 
     /// The next stage and its candidates; none when every decision is made.
@@ -168,10 +179,19 @@ impl Contest {
             if entrant.verdict.is_some() {
                 continue;
             }
-            match verdict(&entrant.stages, self.sizes.len()) {
-                Some(Verdict::Accepted) => passed.push(index),
-                verdict => entrant.verdict = verdict,
-            }
+            let outcome = verdict(&entrant.stages, self.sizes.len());
+            let totals = StageResult::pooled(&entrant.stages);
+            entrant.verdict = match (outcome, totals.excess(&self.objective)) {
+                (None | Some(Verdict::Accepted), Some(reason)) => Some(Verdict::Rejected {
+                    stage: turn.stage + 1,
+                    reason,
+                }),
+                (Some(Verdict::Accepted), None) => {
+                    passed.push(index);
+                    None
+                }
+                (outcome, _) => outcome,
+            };
         }
         self.take_best(&passed, |entrant| {
             entrant.stages.iter().map(StageResult::net).sum::<i64>() as f64
@@ -214,8 +234,11 @@ impl Contest {
             entrant.verdict = match judgement {
                 Judgement::Continue => None,
                 Judgement::Accept => {
-                    crossed.push(index);
-                    None
+                    let excess = totals.excess(&self.objective);
+                    if excess.is_none() {
+                        crossed.push(index);
+                    }
+                    excess.map(rejected)
                 }
                 Judgement::Harm => Some(rejected(format!("{}: {shown}", self.question.harm()))),
                 Judgement::Futile => Some(rejected(format!("futile: {shown}"))),
@@ -277,8 +300,9 @@ mod tests {
 
     use super::super::martingale::Discoveries;
     use super::super::plan::Draw;
+    use super::super::spend::{Spend, Spending};
     use super::*;
-    use crate::config::GateMode;
+    use crate::config::{GateMode, SpendLimits};
 
     fn plan(stages: usize, pairs: usize) -> Vec<Stage> {
         let draw = |problem| Draw { problem, sample: 0 };
@@ -305,8 +329,17 @@ mod tests {
         plan: &[Stage],
         results: &[Vec<StageResult>],
     ) -> (Vec<Turn>, Vec<Decision>) {
+        drive_under(Objective::default(), mode, plan, results)
+    }
+
+    fn drive_under(
+        objective: Objective,
+        mode: GateMode,
+        plan: &[Stage],
+        results: &[Vec<StageResult>],
+    ) -> (Vec<Turn>, Vec<Decision>) {
         let tests = Discoveries::new(0.05).enter(results.len());
-        let mut contest = Contest::new(Question::Gain(mode), plan, tests);
+        let mut contest = Contest::new(Question::Gain(mode), plan, tests).under(objective);
         let mut turns = Vec::new();
         while let Some(turn) = contest.turn() {
             let measured: Vec<StageResult> = turn
@@ -395,6 +428,60 @@ mod tests {
             ];
             assert!(parts.iter().all(|part| reason.contains(part)), "{reason}");
             assert!(decisions[0].is_unmeasured && !decisions[1].is_unmeasured);
+            assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn what_spends_more_than_the_limit_is_passed_over_for_the_best_that_does_not() {
+        // Seconds of a rollout.
+        let taking = |result: StageResult, incumbent: f64, candidate: f64| {
+            let of = |mean: f64| Spend {
+                rollouts: 40,
+                seconds: 40.0 * mean,
+                ..Spend::default()
+            };
+            let spending = Spending {
+                incumbent: of(incumbent),
+                candidate: of(candidate),
+            };
+            StageResult {
+                spending: Some(spending),
+                ..result
+            }
+        };
+        let objective = Objective::AccuracyUnder(SpendLimits {
+            seconds_per_problem: Some(12.0),
+            ..SpendLimits::default()
+        });
+        let (best, good) = (result([12, 0], [1, 0], 20), result([10, 0], [0, 0], 20));
+        for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+            let plan = plan(if mode == GateMode::Paper { 1 } else { 2 }, 20);
+            let decide = |incumbent: f64, candidates: [f64; 2]| {
+                let results = [
+                    vec![taking(best, incumbent, candidates[0]); 2],
+                    vec![taking(good, incumbent, candidates[1]); 2],
+                ];
+                drive_under(objective, mode, &plan, &results).1
+            };
+            let decisions = decide(10.0, [14.0, 11.0]);
+            let Verdict::Rejected { stage: 1, reason } = &decisions[0].verdict else {
+                panic!("{mode:?}: {:?}", decisions[0].verdict);
+            };
+            assert_eq!(
+                reason,
+                "seconds a problem: 14.00 (the incumbent 10.00), above the limit of 12"
+            );
+            assert!(!decisions[0].is_unmeasured);
+            assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
+            // Below the limit, and below an incumbent that is above it, the ranking is the usual one.
+            for (incumbent, candidates) in [(10.0, [12.0, 5.0]), (20.0, [19.0, 13.0])] {
+                let decisions = decide(incumbent, candidates);
+                assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");
+                assert_eq!(decisions[1].verdict, Verdict::Deferred, "{mode:?}");
+            }
+            // A candidate that takes no less than such an incumbent comes no nearer.
+            let decisions = decide(20.0, [20.0, 19.0]);
             assert_eq!(decisions[1].verdict, Verdict::Accepted, "{mode:?}");
         }
     }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::evidence::{Counts, Delta};
-use super::spend::Spending;
+use super::spend::{Spending, excess};
+use crate::config::Objective;
 
 /// What one stage measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,11 @@ impl StageResult {
         } else {
             None
         }
+    }
+
+    /// Why the candidate takes more than `objective` allows, with the numbers, if it does.
+    pub fn excess(&self, objective: &Objective) -> Option<String> {
+        excess(objective, self.spending.as_ref()?)
     }
 
     /// Net pairs gained over both sides, for ranking candidates.

@@ -74,7 +74,8 @@ impl Workshop {
             plan: &plan,
             seed,
         };
-        let contest = Contest::new(Question::Gain(gate.mode), &plan, tests);
+        let contest = Contest::new(Question::Gain(gate.mode), &plan, tests)
+            .under(self.loaded.config.objective);
         self.compete(&field, incumbent, candidates, contest, discoveries)
             .await
     }
@@ -115,7 +116,8 @@ impl Workshop {
             seed,
         };
         let margin = gate.retest_margin_points / 100.0;
-        let contest = Contest::new(Question::Harmless(margin), &plan, tests);
+        let contest = Contest::new(Question::Harmless(margin), &plan, tests)
+            .under(self.loaded.config.objective);
         self.compete(&field, incumbent, candidates, contest, removals)
             .await
     }

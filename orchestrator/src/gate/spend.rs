@@ -1,8 +1,9 @@
 //! What the arms of a decision spend: time, tokens, and money where tokens have prices.
 //!
 //! Both arms are looked at on the same problems and seeds: a pair of which an arm was left out is in
-//! neither sum, since one arm would then be measured on other problems than the other. Rollouts of both
-//! arms run side by side, problem by problem, so that their seconds are those of one load.
+//! neither sum, since one arm would then be measured on other problems than the other. Rollouts that are
+//! made for a decision run side by side, problem by problem, so that their seconds are those of one load;
+//! one that was in the journal has the seconds that it took when it was made.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use rollout::trajectory::{Trajectory, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::config::PriceConfig;
+use crate::config::{Objective, PriceConfig};
 use crate::rollouts::Rolled;
 
 /// What the rollouts of one arm took, summed up.
@@ -168,6 +169,39 @@ impl std::fmt::Display for Spending {
     }
 }
 
+/// Why the candidate takes more than `objective` allows, with the numbers; none if it doesn't. Where the
+/// incumbent is above a limit itself, what takes less than it comes nearer, and is let through.
+pub fn excess(objective: &Objective, spending: &Spending) -> Option<String> {
+    type Mean = fn(&Spend) -> Option<f64>;
+    let Objective::AccuracyUnder(limits) = objective else {
+        return None;
+    };
+    let means: [(Option<f64>, Mean, &str); 3] = [
+        (
+            limits.seconds_per_problem,
+            Spend::seconds_per_problem,
+            "seconds",
+        ),
+        (
+            limits.tokens_per_problem,
+            Spend::tokens_per_problem,
+            "generated tokens",
+        ),
+        (limits.cost_per_problem, Spend::cost_per_problem, "cost"),
+    ];
+    means.into_iter().find_map(|(limit, mean, what)| {
+        let limit = limit?;
+        let (before, after) = (mean(&spending.incumbent)?, mean(&spending.candidate)?);
+        let is_nearer = before > limit && after < before;
+        (after > limit && !is_nearer).then(|| {
+            let (before, after) = (digits(before), digits(after));
+            format!(
+                "{what} a problem: {after} (the incumbent {before}), above the limit of {limit}"
+            )
+        })
+    })
+}
+
 /// A figure with four digits that count, whatever its size: money comes in small fractions.
 pub(crate) fn digits(value: f64) -> String {
     const MOST: usize = 12;
@@ -185,7 +219,10 @@ pub(crate) fn digits(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::config::SpendLimits;
     use crate::rollouts::testing::trajectory;
 
     fn rolled(wall_ms: u64, prompt_tokens: u64, completion_tokens: u64) -> Rolled {
@@ -243,6 +280,72 @@ mod tests {
         let nothing = Spend::default();
         assert_eq!(nothing.seconds_per_problem(), None);
         assert_eq!(nothing.to_string(), "nothing");
+    }
+
+    fn spending(incumbent: f64, candidate: f64) -> Spending {
+        let of = |mean: f64| Spend {
+            rollouts: 10,
+            seconds: 10.0 * mean,
+            completion_tokens: 500,
+            cost: Some(0.02),
+            ..Spend::default()
+        };
+        Spending {
+            incumbent: of(incumbent),
+            candidate: of(candidate),
+        }
+    }
+
+    fn seconds(limit: f64) -> Objective {
+        Objective::AccuracyUnder(SpendLimits {
+            seconds_per_problem: Some(limit),
+            ..SpendLimits::default()
+        })
+    }
+
+    #[test]
+    fn the_reason_has_the_numbers_of_the_limit_that_is_exceeded() {
+        let slow = spending(10.5, 14.25);
+        assert_eq!(excess(&Objective::Accuracy, &slow), None);
+        assert_eq!(
+            excess(&seconds(12.0), &slow).as_deref(),
+            Some("seconds a problem: 14.25 (the incumbent 10.50), above the limit of 12")
+        );
+        // 50 tokens and 0.002 of cost in both arms.
+        let limits = |tokens, cost| {
+            Objective::AccuracyUnder(SpendLimits {
+                seconds_per_problem: Some(20.0),
+                tokens_per_problem: Some(tokens),
+                cost_per_problem: Some(cost),
+            })
+        };
+        assert_eq!(excess(&limits(50.0, 0.002), &slow), None);
+        let tokens = excess(&limits(49.0, 0.002), &slow).expect("an objection");
+        assert!(
+            tokens.starts_with("generated tokens a problem: 50.00"),
+            "{tokens}"
+        );
+        let cost = excess(&limits(50.0, 0.001), &slow).expect("an objection");
+        assert!(
+            cost.ends_with("0.002000), above the limit of 0.001"),
+            "{cost}"
+        );
+        // Nothing is known of arms without rollouts.
+        assert_eq!(excess(&seconds(12.0), &Spending::default()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_above_the_limit_has_to_take_less_than_an_incumbent_that_is_too(
+            before in 1.0..30.0f64, after in 1.0..30.0f64, limit in 1.0..30.0f64,
+        ) {
+            let is_rejected = excess(&seconds(limit), &spending(before, after)).is_some();
+            let is_allowed = after <= limit || (limit < before && after < before);
+            // The mean of ten is what each of them is, up to rounding.
+            let is_close = (after - limit).abs() < 1e-9 || (after - before).abs() < 1e-9
+                || (before - limit).abs() < 1e-9;
+            prop_assert!(is_close || is_rejected != is_allowed);
+        }
     }
 
     #[test]

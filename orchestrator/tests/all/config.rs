@@ -103,6 +103,51 @@ fn prices_are_positive_numbers() {
     assert!(taken.contains("model.gguf does not exist"), "{taken}");
 }
 
+#[test]
+fn an_objective_has_known_limits_above_zero() {
+    let prices = "prices: {prompt_per_million: 1, completion_per_million: 2}\n";
+    let run =
+        |objective: &str, more: &str| run_with(&format!("{CONFIG}{more}objective: {objective}\n"));
+    for (objective, words) in [
+        ("speed", "speed"),
+        (
+            "{accuracy_under: {second_per_problem: 12}}",
+            "second_per_problem",
+        ),
+        (
+            "{accuracy_under: {}}",
+            "objective: accuracy_under needs a limit",
+        ),
+        (
+            "{accuracy_under: {seconds_per_problem: 0}}",
+            "objective: a limit must be above 0",
+        ),
+        (
+            "{accuracy_under: {tokens_per_problem: -3}}",
+            "objective: a limit must be above 0",
+        ),
+        (
+            "{accuracy_under: {cost_per_problem: 0.1}}",
+            "objective: cost_per_problem needs prices",
+        ),
+    ] {
+        let refused = run(objective, "");
+        assert!(refused.contains(words), "{words} is missing in {refused}");
+        assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    }
+    for (objective, more) in [
+        ("accuracy", ""),
+        (
+            "{accuracy_under: {seconds_per_problem: 12.5, tokens_per_problem: 300}}",
+            "",
+        ),
+        ("{accuracy_under: {cost_per_problem: 0.1}}", prices),
+    ] {
+        let taken = run(objective, more);
+        assert!(taken.contains("model.gguf does not exist"), "{taken}");
+    }
+}
+
 fn run_on(problems: &str) -> String {
     let place = Place::new();
     place.write("tasks.jsonl", problems);

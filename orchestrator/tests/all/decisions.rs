@@ -1,4 +1,4 @@
-//! Decisions on patches that help: one can't be measured at first.
+//! Decisions on patches that help: they can't be measured at first, or take too much.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +30,12 @@ fn squares(messages: &[Message]) -> u32 {
     first_number(rest.expect("a problem"))
 }
 
-/// A model that is wrong, and never calls its tool, under the harness that it meets first, and right under
-/// any that tells it something else. While `is_down` says so it can't be had for a third of the gate's
-/// problems then.
+/// A model that is wrong, and never calls its tool, under the harness that it meets first, and right, at
+/// length, under any that tells it something else. While `is_down` says so it can't be had for a third of
+/// the gate's problems then.
 fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
     let (first, is_down) = (OnceLock::<String>::new(), Arc::clone(is_down));
-    Scripted::failing("contrary", move |messages| {
+    Scripted::counted("contrary", move |messages| {
         let shape = shape(messages);
         let is_first = *first.get_or_init(|| shape.clone()) == shape;
         let number = squares(messages);
@@ -46,24 +46,29 @@ fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
                 reason: "not now".into(),
             });
         }
+        let thoughts = if is_first { 0 } else { 20 };
+        let answer = 4 * number + u32::from(is_first);
         Ok(format!(
-            "I think it is \\boxed{{{}}}.",
-            4 * number + u32::from(is_first)
+            "{}I think it is \\boxed{{{answer}}}.",
+            "Step by step. ".repeat(thoughts)
         ))
     })
 }
 
-async fn workshop(directory: &Path) -> Workshop {
+async fn workshop(directory: &Path, objective: &str) -> Workshop {
     let text = |number: u32| format!("How many sides have {number} squares?");
     let mut tasks = numbered("square", EVOLVE + GATE, text, |number| 4 * number);
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = tasks.split_off(EVOLVE as usize);
     splits.evolve = tasks;
-    let more = "gate: {mode: paper, tasks: 40}
-harness_loop: {iterations: 1, diagnose_tasks: 12, candidates: 100}
-faults: {first_pause_ms: 1, longest_pause_s: 1}";
+    let more = format!(
+        "objective: {objective}
+gate: {{mode: paper, tasks: 40}}
+harness_loop: {{iterations: 1, diagnose_tasks: 12, candidates: 100}}
+faults: {{first_pause_ms: 1, longest_pause_s: 1}}"
+    );
     let scene = Scene {
-        config: &small([EVOLVE, GATE, 1], more),
+        config: &small([EVOLVE, GATE, 1], &more),
         splits,
         directory,
         is_aloud: false,
@@ -75,7 +80,7 @@ faults: {first_pause_ms: 1, longest_pause_s: 1}";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_patch_that_could_not_be_measured_is_not_held_against_it() {
     let place = Place::new();
-    let workshop = workshop(place.path()).await;
+    let workshop = workshop(place.path(), "accuracy").await;
     let is_down = Arc::new(AtomicBool::new(true));
     let policy = contrary(&is_down);
     let mut history = History::new(0.05);
@@ -115,5 +120,41 @@ async fn a_patch_that_could_not_be_measured_is_not_held_against_it() {
     for row in again {
         let seen = row.stages[0].delta_in;
         assert_eq!((seen.pairs, seen.gained, row.is_open), (40, 40, false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_takes_more_than_the_objective_allows_is_rejected() {
+    for (limit, version) in [(30, "v1"), (300, "v2")] {
+        let place = Place::new();
+        let objective = format!("{{accuracy_under: {{tokens_per_problem: {limit}}}}}");
+        let workshop = workshop(place.path(), &objective).await;
+        let policy = contrary(&Arc::new(AtomicBool::new(false)));
+        let mut history = History::new(0.05);
+        let start = workshop.head("v1").expect("v1");
+        let looped = workshop.harness_loop(1, start, &policy, &mut history).await;
+        assert_eq!(looped.expect("a loop").name(), version);
+        let report = Report::read(&workshop.store).await.expect("a report");
+        let rows = &report.patch_decisions;
+        let gains = |row: &&PatchRow| row.stages.iter().any(|stage| stage.delta_in.gained > 0);
+        let gaining: Vec<&PatchRow> = rows.iter().filter(gains).collect();
+        assert!(!gaining.is_empty(), "{rows:#?}");
+        for row in gaining {
+            let spending = row.spending.expect("it was measured");
+            assert!(
+                spending.candidate.tokens_per_problem() > Some(60.0),
+                "{spending:?}"
+            );
+            assert_eq!(spending.incumbent.tokens_per_problem(), Some(5.0));
+            if limit == 30 {
+                let reason = row.verdict.objection().expect("an objection");
+                assert!(
+                    reason.contains("generated tokens a problem: ")
+                        && reason.contains("(the incumbent 5.000), above the limit of 30"),
+                    "{reason}"
+                );
+                assert!(!row.is_open);
+            }
+        }
     }
 }

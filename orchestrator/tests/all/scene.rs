@@ -131,6 +131,8 @@ type Reply = dyn Fn(&[Message]) -> Result<String, PolicyError> + Send + Sync;
 pub(crate) struct Scripted {
     id: PolicyId,
     reply: Box<Reply>,
+    /// Generated tokens of a reply.
+    tokens: fn(&str) -> u64,
 }
 
 impl Scripted {
@@ -146,6 +148,19 @@ impl Scripted {
         Arc::new(Self {
             id: PolicyId::new(id),
             reply: Box::new(reply),
+            tokens: |_| 20,
+        })
+    }
+
+    /// One that may fail, and whose words are a token each.
+    pub(crate) fn counted(
+        id: &str,
+        reply: impl Fn(&[Message]) -> Result<String, PolicyError> + Send + Sync + 'static,
+    ) -> Arc<dyn Policy> {
+        Arc::new(Self {
+            id: PolicyId::new(id),
+            reply: Box::new(reply),
+            tokens: |text| text.split_whitespace().count() as u64,
         })
     }
 }
@@ -161,6 +176,11 @@ impl Policy for Scripted {
     ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
         let reply = (self.reply)(&request.messages);
         let completion = reply.map(|text| Completion {
+            usage: Usage {
+                prompt_tokens: 50,
+                completion_tokens: (self.tokens)(&text),
+                ..Usage::default()
+            },
             text,
             reasoning: String::new(),
             finish: Finish::Stop,
@@ -168,11 +188,6 @@ impl Policy for Scripted {
             prompt_ids: Vec::new(),
             output_ids: Vec::new(),
             logprobs: Vec::new(),
-            usage: Usage {
-                prompt_tokens: 50,
-                completion_tokens: 20,
-                ..Usage::default()
-            },
             tool_calls: Vec::new(),
         });
         Box::pin(async move { completion })
