@@ -79,8 +79,6 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use rollout::PolicyId;
-
     use super::*;
     use crate::lineage::testing::{decision, name};
 

@@ -179,7 +179,7 @@ pub(crate) fn report(report: &Report) -> String {
     }
     if report.left_out > 0 {
         out.push_str(&format!(
-            "{} rollouts are left out of everything: policy or sandbox failed each time\n",
+            "{} rollouts are left out: policy or sandbox failed each time\n",
             report.left_out
         ));
     }
