@@ -6,6 +6,7 @@ use harness::PatchOp;
 use rollout::{PolicyId, RolloutId, TaskId, Trajectory};
 use serde::Serialize;
 
+use crate::effect::Predicted;
 use crate::record::{HarnessDim, Record, RecordId, RootCause, Severity};
 
 /// A fault seen in fewer trajectories may be chance.
@@ -34,6 +35,9 @@ pub struct Cluster {
     pub policies: BTreeSet<PolicyId>,
     /// The records' distinct suggestions with their counts, the most frequent first.
     pub suggestions: Vec<(Vec<PatchOp>, usize)>,
+    /// What a patch for it should do: mend the tasks that failed so, unless whoever found the fault
+    /// says otherwise ([`Critique::foretell`](crate::Critique::foretell)).
+    pub predicted: Predicted,
 }
 
 impl Cluster {
@@ -82,6 +86,8 @@ pub fn cluster(records: &[Record], trajectories: &[Trajectory]) -> Vec<Cluster> 
                 let weights = records.iter().map(|record| record.severity.weight());
                 u64::from(weights.max().unwrap_or(0))
             };
+            let tasks: BTreeSet<TaskId> =
+                seen().map(|trajectory| trajectory.task.clone()).collect();
             Cluster {
                 root_cause,
                 harness_dim,
@@ -90,7 +96,11 @@ pub fn cluster(records: &[Record], trajectories: &[Trajectory]) -> Vec<Cluster> 
                 size: group.len(),
                 weight: group.values().map(worst).sum(),
                 records,
-                tasks: seen().map(|trajectory| trajectory.task.clone()).collect(),
+                predicted: Predicted {
+                    fixes: tasks.clone(),
+                    at_risk: BTreeSet::new(),
+                },
+                tasks,
                 policies: seen().map(|trajectory| trajectory.policy.clone()).collect(),
                 suggestions: count_suggestions(members().copied()),
             }

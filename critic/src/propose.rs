@@ -33,8 +33,8 @@ pub struct Proposal {
     pub summary: String,
     /// Records of all clusters that asked for it.
     pub records: BTreeSet<RecordId>,
-    /// What it should do, to be compared with what is measured. Tasks at risk are found once the
-    /// patched harness is there ([`at_risk`](crate::at_risk)).
+    /// What it should do by all those clusters, to be compared with what is measured. Further tasks at
+    /// risk are found once the patched harness is there ([`at_risk`](crate::at_risk)).
     pub predicted: Predicted,
 }
 
@@ -95,10 +95,7 @@ impl Candidate {
             rule: cluster.rule.clone(),
             summary: cluster.summary(),
             records: cluster.records.iter().cloned().collect(),
-            predicted: Predicted {
-                fixes: cluster.tasks.clone(),
-                at_risk: BTreeSet::new(),
-            },
+            predicted: cluster.predicted.clone(),
         };
         Candidate { proposal, score }
     }
@@ -110,10 +107,9 @@ impl Candidate {
         self.proposal
             .records
             .extend(cluster.records.iter().cloned());
-        self.proposal
-            .predicted
-            .fixes
-            .extend(cluster.tasks.iter().cloned());
+        let Predicted { fixes, at_risk } = &mut self.proposal.predicted;
+        fixes.extend(cluster.predicted.fixes.iter().cloned());
+        at_risk.extend(cluster.predicted.at_risk.iter().cloned());
     }
 }
 
@@ -238,6 +234,7 @@ mod tests {
             tasks: BTreeSet::from([TaskId::new("task-1")]),
             policies: BTreeSet::from([PolicyId::new("theta-0")]),
             suggestions: Vec::new(),
+            predicted: Predicted::default(),
         };
         rules().map(one).collect()
     }

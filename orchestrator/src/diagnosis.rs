@@ -79,8 +79,9 @@ impl Workshop {
             .await?
             .unwrap_or_default();
         if !critique.records.is_empty() {
-            diagnosis.records.extend(critique.records);
+            diagnosis.records.extend(critique.records.iter().cloned());
             clusters = cluster(&diagnosis.records, &trajectories);
+            critique.foretell(&mut clusters);
         }
         let row = DiagnoseRow {
             round,
@@ -126,12 +127,7 @@ impl Workshop {
                 causes.join(", ")
             }
         ));
-        let mut proposals = critic.propose(&head.harness, &clusters, history);
-        for proposal in &mut proposals {
-            if let Some(risks) = critique.risks.get(&proposal.rule) {
-                proposal.predicted.at_risk.extend(risks.iter().cloned());
-            }
-        }
+        let proposals = critic.propose(&head.harness, &clusters, history);
         Ok(Diagnosis {
             trials,
             trajectories,

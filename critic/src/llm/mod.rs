@@ -64,7 +64,10 @@ pub struct Critique {
     pub model: String,
     /// The records, by finding in the model's order.
     pub records: Vec<Record>,
-    /// Tasks that the model thinks a finding's suggestion puts at risk, by the records' rule.
+    /// Tasks that the model thinks a finding's suggestion mends, by the records' rule.
+    #[serde(default)]
+    pub fixes: BTreeMap<String, BTreeSet<TaskId>>,
+    /// Tasks that it thinks the suggestion puts at risk, by the records' rule.
     pub risks: BTreeMap<String, BTreeSet<TaskId>>,
     /// Quotes that were dropped, findings that were, and suggestions that don't apply, with why.
     pub dropped: Vec<String>,
@@ -76,6 +79,21 @@ pub struct Critique {
     pub skipped: Option<String>,
     /// What it cost.
     pub cost: Cost,
+}
+
+impl Critique {
+    /// Tells the clusters of the model's findings what it predicts. Where it names no failed rollout
+    /// that was shown, the cluster's own tasks stay what a patch should mend.
+    pub fn foretell(&self, clusters: &mut [Cluster]) {
+        for cluster in clusters {
+            if let Some(fixes) = self.fixes.get(&cluster.rule) {
+                cluster.predicted.fixes.clone_from(fixes);
+            }
+            if let Some(risks) = self.risks.get(&cluster.rule) {
+                cluster.predicted.at_risk.extend(risks.iter().cloned());
+            }
+        }
+    }
 }
 
 /// Requests and tokens.
@@ -278,10 +296,24 @@ fn take(finding: Finding, harness: &Harness, cast: &Cast<'_>, critique: &mut Cri
         }
     }
     count(&mended, &mut critique.mended);
+    if critique.records.len() == before {
+        return;
+    }
+    let fixes = finding.fixes.iter().filter_map(|name| cast.failed(name));
+    foresee(&mut critique.fixes, &rule, fixes);
     let risks = finding.risks.iter().filter_map(|name| cast.solved(name));
-    let risks: BTreeSet<TaskId> = risks.map(|trajectory| trajectory.task.clone()).collect();
-    if critique.records.len() > before && !risks.is_empty() {
-        critique.risks.entry(rule).or_default().extend(risks);
+    foresee(&mut critique.risks, &rule, risks);
+}
+
+/// Adds the tasks of `trajectories` to those of a rule, if there are any.
+fn foresee<'a>(
+    by_rule: &mut BTreeMap<String, BTreeSet<TaskId>>,
+    rule: &str,
+    trajectories: impl Iterator<Item = &'a Trajectory>,
+) {
+    let tasks: BTreeSet<TaskId> = trajectories.map(|shown| shown.task.clone()).collect();
+    if !tasks.is_empty() {
+        by_rule.entry(rule.to_owned()).or_default().extend(tasks);
     }
 }
 

@@ -133,6 +133,48 @@ fn findings_become_records_and_proposals() {
 }
 
 #[test]
+fn what_the_model_predicts_is_what_the_proposal_promises() {
+    let (harness, mut trajectories) = noted();
+    trajectories.push(failed(3).answered("9"));
+    let mut solved = failed(4).answered("12");
+    solved.verdict.correct = true;
+    trajectories.push(solved);
+    let proposed = |fixes: serde_json::Value| {
+        let mut finding = finding();
+        finding["fixes"] = fixes;
+        let script = Script::new(&[&json!({"findings": [finding]}).to_string()]);
+        let critique = run(&script, &harness, &trajectories, LlmOptions::default());
+        let mut clusters = cluster(&critique.records, &trajectories);
+        critique.foretell(&mut clusters);
+        propose(&harness, &clusters, &[]).swap_remove(0).predicted
+    };
+    let tasks = |numbers: &[u64]| -> BTreeSet<TaskId> {
+        let name = |number| TaskId::new(format!("task-{number}"));
+        numbers.iter().map(name).collect()
+    };
+    // One that the quotes don't come from may be named, and one of them left out.
+    let predicted = proposed(json!(["R3", " r1"]));
+    assert_eq!(predicted.fixes, tasks(&[1, 3]));
+    assert_eq!(predicted.at_risk, tasks(&[4]));
+    // Names that nobody has count for nothing, nor do solved rollouts.
+    assert_eq!(
+        proposed(json!(["R3", "R9", "S1", "task-2"])).fixes,
+        tasks(&[3])
+    );
+    // Without any that is known it is the cluster's tasks.
+    assert_eq!(proposed(json!(["R9", "everything"])).fixes, tasks(&[1, 2]));
+    assert_eq!(proposed(json!([])).fixes, tasks(&[1, 2]));
+}
+
+#[test]
+fn a_critique_of_before_is_read_without_predicted_fixes() {
+    let mut kept = serde_json::to_value(Critique::default()).unwrap();
+    kept.as_object_mut().unwrap().remove("fixes");
+    let read: Critique = serde_json::from_value(kept).unwrap();
+    assert_eq!(read, Critique::default());
+}
+
+#[test]
 fn excerpts_are_shown_on_request_and_not_for_ever() {
     let wants = r#"{"excerpts": [{"rollout": "R2", "from": 2, "to": 4}]}"#;
     let found = json!({"findings": [finding()]}).to_string();
@@ -193,8 +235,8 @@ fn quotes_that_are_not_there_are_dropped() {
     let (critique, _) = ask(&[&json!({"findings": [invented]}).to_string()]);
     assert_eq!(critique.records, []);
     assert_eq!(critique.dropped.len(), 2, "{:?}", critique.dropped);
-    // No evidence, no risks.
-    assert!(critique.risks.is_empty());
+    // No evidence, no predictions.
+    assert!(critique.risks.is_empty() && critique.fixes.is_empty());
 
     let mut misplaced = finding();
     misplaced["evidence"][0]["step"] = 9.into();
