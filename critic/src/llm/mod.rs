@@ -182,16 +182,17 @@ impl LlmCritic<'_> {
         ];
         let mut retries = self.options.retries;
         let mut excerpt_rounds = self.options.excerpt_rounds;
+        let mut fault: Option<ReplyFault> = None;
         loop {
             let request = ChatRequest {
-                messages: messages.clone(),
+                messages: asked_again(&messages, fault.as_ref()),
                 seed: self.seed.wrapping_add(u64::from(critique.cost.calls)),
             };
             critique.cost.calls += 1;
             let answer = self.chat.ask(request).await;
             let answer = answer.map_err(|error| error.to_string())?;
             critique.cost.usage.add(&answer.usage);
-            let fault = match usable(&answer, &mut critique.mended) {
+            let unusable = match usable(&answer, &mut critique.mended) {
                 Ok(reply) if reply.findings.is_empty() && !reply.excerpts.is_empty() => {
                     if excerpt_rounds == 0 {
                         return Ok(reply);
@@ -202,23 +203,32 @@ impl LlmCritic<'_> {
                     let shown = digest::excerpts(cast, &reply.excerpts, may_ask_again, most_chars);
                     messages.push(Message::new(Role::Assistant, answer.text));
                     messages.push(Message::new(Role::User, shown));
+                    fault = None;
                     continue;
                 }
                 Ok(reply) => return Ok(reply),
-                Err(fault) => fault,
+                Err(unusable) => unusable,
             };
             critique.cost.unusable += 1;
             if retries == 0 {
-                return Err(fault.to_string());
+                return Err(unusable.to_string());
             }
             retries -= 1;
-            // The broken reply stays out of the conversation: models copy what they see.
-            if messages.last().is_some_and(|last| last.role == Role::User) {
-                let again = digest::again(&fault.to_string());
-                messages.push(Message::new(Role::User, again));
-            }
+            fault = Some(unusable);
         }
     }
+}
+
+/// The conversation, with what was wrong with the last reply at the end of the question. The reply
+/// itself stays out: models copy what they see. Nor is it a message of its own: many chat templates
+/// refuse two of one speaker in a row.
+fn asked_again(messages: &[Message], fault: Option<&ReplyFault>) -> Vec<Message> {
+    let mut messages = messages.to_vec();
+    if let (Some(last), Some(fault)) = (messages.last_mut(), fault) {
+        last.content.push_str("\n\n");
+        last.content.push_str(&digest::again(&fault.to_string()));
+    }
+    messages
 }
 
 /// Reads an answer.

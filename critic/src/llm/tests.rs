@@ -40,6 +40,20 @@ impl Script {
         let last = |request: &ChatRequest| request.messages.last().unwrap().content.clone();
         asked.iter().map(last).collect()
     }
+
+    /// Checks that each conversation is one that any chat template takes.
+    fn assert_turns_alternate(&self) {
+        for request in self.asked.lock().unwrap().iter() {
+            let roles: Vec<Role> = request.messages.iter().map(|said| said.role).collect();
+            let (first, turns) = roles.split_first().unwrap();
+            assert_eq!(*first, Role::System);
+            for (at, role) in turns.iter().enumerate() {
+                let expected = [Role::User, Role::Assistant][at % 2];
+                assert_eq!(*role, expected, "{roles:?}");
+            }
+            assert_eq!(roles.last(), Some(&Role::User));
+        }
+    }
 }
 
 impl Chat for Script {
@@ -213,6 +227,30 @@ fn an_unusable_reply_is_asked_for_once_more_and_then_skipped() {
     let script = Script::new(&["No idea."]);
     let critique = run(&script, &harness, &trajectories, none);
     assert!(critique.skipped.unwrap().contains("no JSON"));
+}
+
+#[test]
+fn speakers_take_turns_whatever_becomes_of_the_replies() {
+    let wants = r#"{"excerpts": [{"rollout": "R2", "from": 2, "to": 4}]}"#;
+    let found = json!({"findings": [finding()]}).to_string();
+    let (harness, trajectories) = noted();
+    let patient = LlmOptions {
+        retries: 3,
+        ..LlmOptions::default()
+    };
+    let script = Script::new(&["No idea.", "", wants, "Hm.", &found]);
+    let critique = run(&script, &harness, &trajectories, patient);
+    assert_eq!((critique.cost.calls, critique.cost.unusable), (5, 3));
+    assert_eq!(critique.records.len(), 2);
+    script.assert_turns_alternate();
+    let asked = script.asked();
+    // Each says what was wrong with the reply before, and no more.
+    let told = |text: &str| text.matches("can't be used").count();
+    let counts: Vec<usize> = asked.iter().map(|text| told(text)).collect();
+    assert_eq!(counts, [0, 1, 1, 0, 1]);
+    assert!(asked[1].contains("Boats count double."), "{}", asked[1]);
+    assert!(asked[4].contains("[step 3]"), "{}", asked[4]);
+    assert!(!asked.iter().any(|text| text.contains("No idea.")));
 }
 
 #[test]
