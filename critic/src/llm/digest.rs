@@ -97,14 +97,19 @@ pub(crate) fn system(schema: &Value, most_findings: usize) -> String {
     )
 }
 
-/// The first user message, at most about `most_chars` long.
+/// The first user message, at most about `most_chars` long. It says so if excerpts can't be had.
 pub(crate) fn digest(
     harness: &Harness,
     cast: &Cast<'_>,
     records: &[Record],
     clusters: &[Cluster],
+    may_ask: bool,
     most_chars: usize,
 ) -> String {
+    let more = match may_ask {
+        true => "",
+        false => " No excerpts can be shown: report your findings now.",
+    };
     let harness = shorten(&fields(harness), most_chars / 2);
     let left = most_chars.saturating_sub(harness.chars().count());
     let named: BTreeSet<&RolloutId> = records
@@ -148,6 +153,7 @@ pub(crate) fn digest(
             ("clusters", &clusters),
             ("unnamed", &unnamed),
             ("solved", &solved),
+            ("more", more),
         ],
     )
 }
@@ -348,6 +354,7 @@ mod tests {
             &Cast::new(trajectories),
             &records,
             &clusters,
+            true,
             20_000,
         )
     }
@@ -417,7 +424,7 @@ mod tests {
         let many: Vec<Trajectory> = (1..200)
             .map(|seed| failed(seed).reply(&"word ".repeat(60), None))
             .collect();
-        let text = digest(&start(), &Cast::new(&many), &[], &[], 6_000);
+        let text = digest(&start(), &Cast::new(&many), &[], &[], true, 6_000);
         assert!(text.chars().count() < 8_000, "{}", text.chars().count());
         assert!(text.contains("more are not shown"));
         let cast = Cast::new(&many[..1]);

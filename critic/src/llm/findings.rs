@@ -24,6 +24,13 @@ pub struct Reply {
     pub findings: Vec<Finding>,
 }
 
+impl Reply {
+    /// Whether it only asks for excerpts. One that is empty says that there is nothing to report.
+    pub fn is_question(&self) -> bool {
+        self.findings.is_empty() && !self.excerpts.is_empty()
+    }
+}
+
 /// Steps of one rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -152,7 +152,8 @@ impl LlmCritic<'_> {
             return critique;
         }
         let most_chars = self.options.most_chars;
-        let digest = digest::digest(harness, &cast, records, clusters, most_chars);
+        let may_ask = self.options.excerpt_rounds > 0;
+        let digest = digest::digest(harness, &cast, records, clusters, may_ask, most_chars);
         match self.converse(digest, &cast, &mut critique).await {
             Ok(reply) => {
                 for finding in reply.findings.into_iter().take(self.options.most_findings) {
@@ -193,10 +194,10 @@ impl LlmCritic<'_> {
             let answer = answer.map_err(|error| error.to_string())?;
             critique.cost.usage.add(&answer.usage);
             let unusable = match usable(&answer, &mut critique.mended) {
-                Ok(reply) if reply.findings.is_empty() && !reply.excerpts.is_empty() => {
-                    if excerpt_rounds == 0 {
-                        return Ok(reply);
-                    }
+                Ok(reply) if reply.is_question() && excerpt_rounds == 0 => {
+                    ReplyFault::NoMoreExcerpts
+                }
+                Ok(reply) if reply.is_question() => {
                     excerpt_rounds -= 1;
                     let may_ask_again = excerpt_rounds > 0;
                     let most_chars = self.options.most_chars;

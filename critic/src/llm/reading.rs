@@ -60,6 +60,9 @@ pub enum ReplyFault {
         /// What is wrong with it.
         reason: String,
     },
+    /// It asks for excerpts and says nothing, where no more are to be had.
+    #[error("the reply asks for excerpts, and no more can be shown")]
+    NoMoreExcerpts,
 }
 
 /// JSON that was read, and what that took.

@@ -199,10 +199,33 @@ fn excerpts_are_shown_on_request_and_not_for_ever() {
     assert!(asked[1].contains("[step 3] call that was read from it\nprint(2 * 12)"));
     assert!(asked[1].contains("ask for other excerpts"));
 
-    let (critique, script) = ask(&[wants, wants, wants]);
-    assert_eq!((critique.cost.calls, critique.records.len()), (3, 0));
-    assert_eq!(critique.skipped, None);
-    assert!(script.asked()[2].contains("no further excerpts"));
+    // One that never says anything has found nothing out, which is another thing than nothing.
+    let (critique, script) = ask(&[wants, wants, wants, wants]);
+    assert_eq!((critique.cost.calls, critique.cost.unusable), (4, 2));
+    assert!(critique.skipped.unwrap().contains("asks for excerpts"));
+    let asked = script.asked();
+    assert!(asked[2].contains("no further excerpts"), "{}", asked[2]);
+    assert!(asked[3].contains("no more can be shown"), "{}", asked[3]);
+    let (critique, _) = ask(&[wants, wants, wants, &found]);
+    assert_eq!(critique.records.len(), 2, "{critique:?}");
+    assert_eq!((critique.skipped, critique.cost.unusable), (None, 1));
+}
+
+#[test]
+fn where_there_are_no_excerpts_the_first_question_says_so() {
+    let wants = r#"{"excerpts": [{"rollout": "R2", "from": 2, "to": 4}]}"#;
+    let none = LlmOptions {
+        excerpt_rounds: 0,
+        ..LlmOptions::default()
+    };
+    let (harness, trajectories) = noted();
+    let script = Script::new(&[wants, r#"{"findings": []}"#]);
+    let critique = run(&script, &harness, &trajectories, none);
+    // Nothing to report is an answer.
+    assert_eq!((critique.skipped, critique.cost.unusable), (None, 1));
+    assert!(script.asked()[0].contains("No excerpts can be shown"));
+    let (_, script) = ask(&[r#"{"findings": []}"#]);
+    assert!(!script.asked()[0].contains("No excerpts"));
 }
 
 #[test]
