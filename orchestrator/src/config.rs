@@ -489,12 +489,12 @@ impl Loaded {
         if let Err(reason) = self.config.objective.check(self.config.prices.as_ref()) {
             return fail("objective", reason);
         }
-        let sections = gate
-            .check()
-            .and_then(|()| critic.check())
-            .and_then(|()| model_loop.sft.check());
+        let sections = gate.check().and_then(|()| model_loop.sft.check());
         if let Err((field, reason)) = sections {
             return fail(field, reason);
+        }
+        if let Err((field, reason)) = critic.check() {
+            return fail(field, &reason);
         }
         if let Err((field, reason)) = retention::check(&self.config.retention) {
             return fail(field, &reason);

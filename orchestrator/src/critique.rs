@@ -7,6 +7,7 @@ use critic::{Cluster, Critique, Diagnosis, LlmCritic, LlmOptions};
 use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
+use crate::config::LlmCriticConfig;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::observer::{Notice, Phase};
@@ -16,8 +17,6 @@ use crate::workshop::Workshop;
 
 /// Time between looks at whether to stop, while the model writes.
 const STOP_INTERVAL: Duration = Duration::from_millis(200);
-/// Characters of one token, at least about.
-const CHARS_PER_TOKEN: usize = 3;
 
 impl Workshop {
     /// What the critic's language model says about a diagnosis; none where it has no model. Asked
@@ -60,9 +59,10 @@ impl Workshop {
             total: 1,
             unit: "critiques",
         }));
+        let llm = self.loaded.config.critic.llm.as_ref();
         let critic = LlmCritic {
             chat: chat.as_ref(),
-            options: self.critic_options(),
+            options: llm.map_or_else(LlmOptions::default, LlmCriticConfig::options),
             seed: seed.derive("critique").value(),
         };
         let asking = critic.critique(&head.harness, trajectories, &diagnosis.records, clusters);
@@ -87,21 +87,6 @@ impl Workshop {
             .record_step(&key, kind::CRITIQUE, round, &critique, unix_seconds())
             .await?;
         Ok(Some(critique))
-    }
-
-    fn critic_options(&self) -> LlmOptions {
-        let Some(llm) = &self.loaded.config.critic.llm else {
-            return LlmOptions::default();
-        };
-        let turns = 1 + llm.excerpt_rounds as usize;
-        let room = llm.context_tokens.saturating_sub(llm.max_tokens) as usize;
-        LlmOptions {
-            excerpt_rounds: llm.excerpt_rounds,
-            retries: llm.retries,
-            // The conversation holds the digest and the excerpts of every round.
-            most_chars: CHARS_PER_TOKEN * room / (turns + 1),
-            ..LlmOptions::default()
-        }
     }
 
     /// Comes back when the run is to stop.

@@ -9,7 +9,8 @@ use harness::Harness;
 use rollout::{RolloutId, Split, StepKind, Trajectory};
 use serde_json::Value;
 
-use super::findings::Excerpt;
+use super::findings::{Excerpt, terse_schema};
+use super::text::{fill, length, lines, shorten};
 use crate::cluster::Cluster;
 use crate::record::{HarnessDim, Record};
 use crate::rules::is_failure;
@@ -28,6 +29,15 @@ const MOST_EXCERPTS: usize = 8;
 const MOST_STEPS: usize = 12;
 /// Quotes shown of a cluster.
 const QUOTES: usize = 2;
+/// Characters of a rollout's name in a request, and the largest step: nothing has longer ones.
+const NAME_CHARS: usize = 8;
+const LAST_STEP: usize = 99_999;
+/// Characters of a request for excerpts as it stays in the conversation, at most.
+pub(crate) const ASKED_CHARS: usize = 512;
+/// Characters of a reply's fault.
+const FAULT_CHARS: usize = 300;
+/// Characters of what an unusable reply is answered, at most.
+pub(crate) const AGAIN_CHARS: usize = AGAIN.len() + FAULT_CHARS;
 
 /// Hash of the prompts: another wording is another question.
 pub fn prompts_hash() -> String {
@@ -87,17 +97,18 @@ fn place(name: &str, letter: char) -> Option<usize> {
 }
 
 /// The system message.
-pub(crate) fn system(schema: &Value, most_findings: usize) -> String {
+pub(crate) fn system(most_findings: usize) -> String {
     fill(
         SYSTEM,
         &[
-            ("schema", &schema.to_string()),
+            ("schema", &terse_schema().to_string()),
             ("most_findings", &most_findings.to_string()),
         ],
     )
 }
 
-/// The first user message, at most about `most_chars` long. It says so if excerpts can't be had.
+/// The first user message, at most `most_chars` long if that is enough for its headings. It says so if
+/// excerpts can't be had.
 pub(crate) fn digest(
     harness: &Harness,
     cast: &Cast<'_>,
@@ -110,21 +121,40 @@ pub(crate) fn digest(
         true => "",
         false => " No excerpts can be shown: report your findings now.",
     };
-    let harness = shorten(&fields(harness), most_chars / 2);
-    let left = most_chars.saturating_sub(harness.chars().count());
+    let rollouts = (cast.failed.len() + cast.solved.len()).to_string();
+    let failures = cast.failed.len().to_string();
+    let text = |harness: &str, clusters: &str, unnamed: &str, solved: &str| {
+        fill(
+            DIGEST,
+            &[
+                ("harness", harness),
+                ("rollouts", &rollouts),
+                ("failures", &failures),
+                ("clusters", clusters),
+                ("unnamed", unnamed),
+                ("solved", solved),
+                ("more", more),
+            ],
+        )
+    };
+    let mut left = most_chars.saturating_sub(length(&text("", "", "", "")));
+    let harness = shorten(&fields(harness), left / 2);
+    left = left.saturating_sub(length(&harness));
     let named: BTreeSet<&RolloutId> = records
         .iter()
         .filter(|record| record.harness_dim != HarnessDim::None)
         .map(|record| &record.evidence.trajectory)
         .collect();
+    // What one part leaves, the next ones have.
     let clusters = lines(
         clusters.iter().map(|cluster| {
             let quotes = quotes(cast, records, cluster);
             format!("- {}{quotes}", cluster.summary())
         }),
-        left / 2,
+        left * 2 / 5,
         "nothing",
     );
+    left = left.saturating_sub(length(&clusters));
     let unnamed = cast
         .failed
         .iter()
@@ -132,59 +162,72 @@ pub(crate) fn digest(
         .filter(|(_, trajectory)| !named.contains(&trajectory.id));
     let unnamed = lines(
         unnamed.map(|(at, trajectory)| format!("- R{}: {}", at + 1, outline(trajectory))),
-        left / 2,
+        left * 2 / 3,
         "none",
     );
+    left = left.saturating_sub(length(&unnamed));
     let solved = cast.solved.iter().enumerate();
     let solved = lines(
         solved.map(|(at, trajectory)| format!("- S{}: {}", at + 1, outline(trajectory))),
-        left / 4,
+        left,
         "none",
     );
-    fill(
-        DIGEST,
-        &[
-            ("harness", &harness),
-            (
-                "rollouts",
-                &(cast.failed.len() + cast.solved.len()).to_string(),
-            ),
-            ("failures", &cast.failed.len().to_string()),
-            ("clusters", &clusters),
-            ("unnamed", &unnamed),
-            ("solved", &solved),
-            ("more", more),
-        ],
-    )
+    text(&harness, &clusters, &unnamed, &solved)
 }
 
-/// The excerpts that were asked for, at most about `most_chars` long.
+/// What is shown of the excerpts that were asked for, with names and steps that are no longer than any
+/// rollout has.
+pub(crate) fn clipped(wanted: &[Excerpt]) -> Vec<Excerpt> {
+    let clip = |wanted: &Excerpt| Excerpt {
+        rollout: wanted.rollout.trim().chars().take(NAME_CHARS).collect(),
+        from: wanted.from.min(LAST_STEP),
+        to: wanted.to.min(LAST_STEP),
+    };
+    wanted.iter().take(MOST_EXCERPTS).map(clip).collect()
+}
+
+/// A request for excerpts as it stays in the conversation.
+pub(crate) fn asked(wanted: &[Excerpt]) -> String {
+    serde_json::json!({ "excerpts": wanted }).to_string()
+}
+
+/// The excerpts that were asked for, at most `most_chars` long.
 pub(crate) fn excerpts(
     cast: &Cast<'_>,
     wanted: &[Excerpt],
     may_ask_again: bool,
     most_chars: usize,
 ) -> String {
-    let shown = wanted.iter().take(MOST_EXCERPTS).map(|wanted| {
-        let found = cast
-            .failed(&wanted.rollout)
-            .or_else(|| cast.solved(&wanted.rollout));
-        match found {
-            Some(trajectory) => excerpt(trajectory, wanted),
-            None => format!("## {}\n\nThere is no such rollout.", wanted.rollout.trim()),
-        }
-    });
-    let text = lines(shown, most_chars, "You asked for nothing.");
     let more = match may_ask_again {
         true => ", or ask for other excerpts",
         false => "; no further excerpts can be shown",
     };
-    fill(EXCERPTS, &[("excerpts", &text), ("more", more)])
+    let text = |excerpts: &str| fill(EXCERPTS, &[("excerpts", excerpts), ("more", more)]);
+    let mut left = most_chars.saturating_sub(length(&text("")));
+    let mut shown = String::new();
+    for (at, one) in wanted.iter().enumerate() {
+        let found = cast
+            .failed(&one.rollout)
+            .or_else(|| cast.solved(&one.rollout));
+        let part = match found {
+            Some(trajectory) => excerpt(trajectory, one),
+            None => format!("## {}\n\nThere is no such rollout.", one.rollout.trim()),
+        };
+        // In equal parts; what one leaves, the next ones have.
+        let part = shorten(&part, (left / (wanted.len() - at)).saturating_sub(1));
+        left = left.saturating_sub(length(&part) + 1);
+        shown.push_str(&part);
+        shown.push('\n');
+    }
+    match shown.trim_end() {
+        "" => text("You asked for nothing."),
+        shown => text(shown),
+    }
 }
 
 /// The answer to a reply that can't be used.
 pub(crate) fn again(fault: &str) -> String {
-    fill(AGAIN, &[("fault", fault)])
+    fill(AGAIN, &[("fault", &shorten(fault, FAULT_CHARS))])
 }
 
 fn excerpt(trajectory: &Trajectory, wanted: &Excerpt) -> String {
@@ -281,59 +324,6 @@ fn flatten(path: &str, value: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// As many lines as fit, and how many don't.
-fn lines(texts: impl Iterator<Item = String>, most_chars: usize, none: &str) -> String {
-    let mut out = String::new();
-    let mut left = most_chars;
-    let mut omitted = 0;
-    for text in texts {
-        let length = text.chars().count() + 1;
-        if omitted > 0 || length > left {
-            omitted += 1;
-            continue;
-        }
-        left -= length;
-        out.push_str(&text);
-        out.push('\n');
-    }
-    if omitted > 0 {
-        out.push_str(&format!("({omitted} more are not shown)\n"));
-    }
-    match out.trim_end() {
-        "" => none.to_owned(),
-        text => text.to_owned(),
-    }
-}
-
-fn shorten(text: &str, most_chars: usize) -> String {
-    let count = text.chars().count();
-    if count <= most_chars {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(most_chars).collect();
-    format!("{kept}… ({} characters more)", count - most_chars)
-}
-
-/// A prompt with its slots filled, each once and in one pass, so that nothing in a value is read as a
-/// slot.
-fn fill(prompt: &str, values: &[(&str, &str)]) -> String {
-    let mut out = String::with_capacity(prompt.len());
-    let mut rest = prompt.trim();
-    while let Some((before, after)) = rest.split_once("{{ ") {
-        out.push_str(before);
-        let Some((name, after)) = after.split_once(" }}") else {
-            out.push_str("{{ ");
-            rest = after;
-            continue;
-        };
-        let value = values.iter().find(|(known, _)| *known == name);
-        out.push_str(value.map_or("", |(_, value)| value));
-        rest = after;
-    }
-    out.push_str(rest);
-    out
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests {
@@ -361,9 +351,8 @@ mod tests {
 
     #[test]
     fn every_slot_is_filled() {
-        let schema = super::super::findings::reply_schema();
         let texts = [
-            system(&schema, 5),
+            system(5),
             shown(&[failed(1)]),
             excerpts(&Cast::new(&[failed(1)]), &[], true, 1000),
             again("it breaks off"),
@@ -373,9 +362,8 @@ mod tests {
             let text = text.replace("{{ problem }}", "");
             assert!(!text.contains("{{ "), "{text}");
         }
-        assert!(system(&schema, 5).contains("\"middleware_mismatch\""));
+        assert!(system(5).contains("\"middleware_mismatch\""));
         assert!(again("it breaks off").contains("it breaks off"));
-        assert_eq!(fill("{{ a }}", &[("a", "{{ b }}"), ("b", "x")]), "{{ b }}");
     }
 
     #[test]
@@ -425,7 +413,7 @@ mod tests {
             .map(|seed| failed(seed).reply(&"word ".repeat(60), None))
             .collect();
         let text = digest(&start(), &Cast::new(&many), &[], &[], true, 6_000);
-        assert!(text.chars().count() < 8_000, "{}", text.chars().count());
+        assert!(length(&text) <= 6_000, "{}", length(&text));
         assert!(text.contains("more are not shown"));
         let cast = Cast::new(&many[..1]);
         let wanted = [Excerpt {
@@ -437,5 +425,48 @@ mod tests {
         assert!(text.contains("[step 2] reply of the model\nword word"));
         assert!(cast.failed("R0").is_none() && cast.failed("x").is_none());
         assert_eq!(cast.failed("R1").unwrap().seed, 1);
+    }
+
+    #[test]
+    fn no_text_is_longer_than_its_room() {
+        let mut many: Vec<Trajectory> = (1..120)
+            .map(|seed| failed(seed).reply(&"some words ".repeat(900), Some(Event::NoToolCall)))
+            .collect();
+        for trajectory in &mut many[60..] {
+            trajectory.verdict.correct = true;
+        }
+        let records = RulesCritic::default().diagnose(&start(), &many).records;
+        let clusters = cluster(&records, &many);
+        let cast = Cast::new(&many);
+        for records in [&records[..], &records[..0]] {
+            for room in [900, 1_800, 4_000, 20_000, 100_000] {
+                let text = digest(&start(), &cast, records, &clusters, false, room);
+                assert!(length(&text) <= room, "{} of {room}", length(&text));
+            }
+        }
+        let wanted = Excerpt {
+            rollout: " R1 of the many ".into(),
+            from: 0,
+            to: usize::MAX,
+        };
+        let wanted: Vec<Excerpt> = std::iter::repeat_n(wanted, 20).collect();
+        let wanted = clipped(&wanted);
+        assert_eq!((wanted.len(), wanted[0].to), (MOST_EXCERPTS, LAST_STEP));
+        assert!(length(&asked(&wanted)) <= ASKED_CHARS);
+        let steps = |rollout: &str| Excerpt {
+            rollout: rollout.into(),
+            from: 0,
+            to: 9,
+        };
+        for room in [300, 900, 5_000] {
+            // A long step of one doesn't hide the others, and is itself shown in part.
+            let wanted = [steps("R1"), steps("R2"), steps("S1")];
+            let text = excerpts(&cast, &wanted, true, room);
+            assert!(length(&text) <= room, "{} of {room}", length(&text));
+            for name in ["## R1", "## R2", "## S1"] {
+                assert!(text.contains(name), "{name} is missing in {text}");
+            }
+        }
+        assert!(length(&again(&"x".repeat(5_000))) <= AGAIN_CHARS);
     }
 }

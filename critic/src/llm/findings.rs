@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use harness::{Harness, PatchOp, PatchOpKind, Segment};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::reading::{Mended, ReplyFault};
@@ -32,7 +32,7 @@ impl Reply {
 }
 
 /// Steps of one rollout.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Excerpt {
     /// The rollout, as in `R3`.
@@ -96,6 +96,52 @@ pub struct Operation {
 /// JSON Schema of a [`Reply`].
 pub fn reply_schema() -> Value {
     schemars::schema_for!(Reply).to_value()
+}
+
+/// The same without what the instructions say anyway, for the instructions: descriptions, titles,
+/// ranges and defaults. It takes a third of the room.
+pub(crate) fn terse_schema() -> Value {
+    terse(reply_schema(), false)
+}
+
+fn terse(schema: Value, are_names: bool) -> Value {
+    const SAID: [&str; 6] = [
+        "$schema",
+        "title",
+        "description",
+        "format",
+        "minimum",
+        "default",
+    ];
+    match schema {
+        Value::Object(map) => {
+            let kept = map
+                .into_iter()
+                // A field of the reply may be called as a keyword is.
+                .filter(|(key, _)| are_names || !SAID.contains(&key.as_str()))
+                .map(|(key, value)| {
+                    let are_names = !are_names && matches!(key.as_str(), "properties" | "$defs");
+                    (key, terse(value, are_names))
+                });
+            let map = Map::from_iter(kept);
+            match words_of(&map) {
+                Some(words) => serde_json::json!({ "enum": words }),
+                None => Value::Object(map),
+            }
+        }
+        Value::Array(items) => {
+            let items = items.into_iter();
+            Value::Array(items.map(|item| terse(item, false)).collect())
+        }
+        other => other,
+    }
+}
+
+/// The words of a choice that is written out as one schema for each.
+fn words_of(schema: &Map<String, Value>) -> Option<Vec<Value>> {
+    let choices = schema.get("oneOf").filter(|_| schema.len() == 1)?;
+    let word = |choice: &Value| choice.get("const").cloned();
+    choices.as_array()?.iter().map(word).collect()
 }
 
 /// Reads a reply from JSON. Words of an enumeration may differ in case and blanks.
@@ -336,5 +382,27 @@ mod tests {
         for word in words_of_causes().iter().chain(&OPS).chain(&DIMS) {
             assert!(schema.contains(&format!("\"{word}\"")), "{word}");
         }
+    }
+
+    #[test]
+    fn the_terse_schema_has_every_field_and_word_and_says_no_more() {
+        let (whole, terse) = (reply_schema(), terse_schema());
+        let parts = terse["$defs"].as_object().unwrap();
+        assert_eq!(parts.len(), whole["$defs"].as_object().unwrap().len());
+        for (name, part) in parts {
+            let fields = |schema: &Value| {
+                let properties = schema.get("properties").and_then(Value::as_object);
+                properties.map(|fields| fields.keys().cloned().collect::<Vec<String>>())
+            };
+            let known = &whole["$defs"][name];
+            assert_eq!(fields(part), fields(known), "{name}");
+            assert_eq!(part.get("required"), known.get("required"), "{name}");
+        }
+        let text = terse.to_string();
+        for word in words_of_causes().iter().chain(&OPS).chain(&DIMS) {
+            assert!(text.contains(&format!("\"{word}\"")), "{word}");
+        }
+        assert!(!text.contains("description"), "{text}");
+        assert!(2 * text.len() < whole.to_string().len(), "{text}");
     }
 }

@@ -12,6 +12,8 @@ mod chat;
 mod digest;
 mod findings;
 mod reading;
+mod room;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,7 @@ use crate::cluster::Cluster;
 use crate::record::{Evidence, HarnessDim, Record, RootCause, check_evidence};
 use digest::Cast;
 use findings::Finding;
+use room::Room;
 
 pub use chat::{Chat, ChatError, ChatReply, ChatRequest};
 pub use digest::prompts_hash;
@@ -39,8 +42,9 @@ pub struct LlmOptions {
     pub excerpt_rounds: u32,
     /// Times that a reply which can't be used is asked for again, over the whole critique.
     pub retries: u32,
-    /// Characters of the digest, and of each answer with excerpts, at most about.
-    pub most_chars: usize,
+    /// Tokens that the model may read in one request, by the estimate of three characters each:
+    /// instructions, schema, digest, excerpts. What it is shown is cut to that.
+    pub prompt_tokens: usize,
     /// Findings taken from a reply.
     pub most_findings: usize,
 }
@@ -50,7 +54,7 @@ impl Default for LlmOptions {
         LlmOptions {
             excerpt_rounds: 2,
             retries: 1,
-            most_chars: 24_000,
+            prompt_tokens: 14_336,
             most_findings: 5,
         }
     }
@@ -151,7 +155,7 @@ impl LlmCritic<'_> {
         if cast.is_empty() {
             return critique;
         }
-        let most_chars = self.options.most_chars;
+        let most_chars = Room::of(&self.options).digest;
         let may_ask = self.options.excerpt_rounds > 0;
         let digest = digest::digest(harness, &cast, records, clusters, may_ask, most_chars);
         match self.converse(digest, &cast, &mut critique).await {
@@ -173,12 +177,9 @@ impl LlmCritic<'_> {
         cast: &Cast<'_>,
         critique: &mut Critique,
     ) -> Result<Reply, String> {
-        let schema = reply_schema();
+        let most_chars = Room::of(&self.options).excerpts;
         let mut messages = vec![
-            Message::new(
-                Role::System,
-                digest::system(&schema, self.options.most_findings),
-            ),
+            Message::new(Role::System, digest::system(self.options.most_findings)),
             Message::new(Role::User, digest),
         ];
         let mut retries = self.options.retries;
@@ -200,9 +201,10 @@ impl LlmCritic<'_> {
                 Ok(reply) if reply.is_question() => {
                     excerpt_rounds -= 1;
                     let may_ask_again = excerpt_rounds > 0;
-                    let most_chars = self.options.most_chars;
-                    let shown = digest::excerpts(cast, &reply.excerpts, may_ask_again, most_chars);
-                    messages.push(Message::new(Role::Assistant, answer.text));
+                    let wanted = digest::clipped(&reply.excerpts);
+                    let shown = digest::excerpts(cast, &wanted, may_ask_again, most_chars);
+                    // What it thought before it asked takes room, and isn't needed any more.
+                    messages.push(Message::new(Role::Assistant, digest::asked(&wanted)));
                     messages.push(Message::new(Role::User, shown));
                     fault = None;
                     continue;

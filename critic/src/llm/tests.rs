@@ -277,6 +277,52 @@ fn speakers_take_turns_whatever_becomes_of_the_replies() {
 }
 
 #[test]
+fn a_small_context_holds_every_request() {
+    let (noted, _) = noted();
+    let long = "Mind the boats and whatever floats. ".repeat(300);
+    let ops = json!([{"op": "replace", "path": "prompts.system", "value": long}]);
+    let harness = patched(&noted, "P", &ops.to_string());
+    let talk = "word ".repeat(1000);
+    let rollout = |seed| {
+        failed(seed)
+            .call("print(2 * 12)")
+            .result(&talk, None)
+            .reply(&talk, Some(Event::NoToolCall))
+    };
+    let trajectories: Vec<Trajectory> = (1..40).map(rollout).collect();
+    let wants: Vec<serde_json::Value> = (1..9)
+        .map(|number| json!({"rollout": format!("R{number}"), "from": 0, "to": 9}))
+        .collect();
+    let wants = json!({"excerpts": wants}).to_string();
+    let thought = format!("<think>{talk}</think>{wants}");
+    for (context_tokens, max_tokens, excerpt_rounds) in [(4096, 1024, 2), (16_384, 2048, 3)] {
+        let options = LlmOptions {
+            excerpt_rounds,
+            retries: 1,
+            prompt_tokens: context_tokens - max_tokens,
+            ..LlmOptions::default()
+        };
+        let mut replies = vec![thought.as_str(); excerpt_rounds as usize];
+        replies.push(&talk);
+        replies.push(r#"{"findings": []}"#);
+        let script = Script::new(&replies);
+        let critique = run(&script, &harness, &trajectories, options);
+        assert_eq!((critique.skipped, critique.cost.unusable), (None, 1));
+        script.assert_turns_alternate();
+        let asked = script.asked.lock().unwrap();
+        assert_eq!(asked.len(), replies.len());
+        let tokens: Vec<usize> = asked
+            .iter()
+            .map(|request| room::prompt_tokens(&request.messages))
+            .collect();
+        let most = context_tokens - max_tokens;
+        assert!(tokens.iter().all(|tokens| *tokens <= most), "{tokens:?}");
+        // And the room is used.
+        assert!(tokens[excerpt_rounds as usize] > most * 2 / 3, "{tokens:?}");
+    }
+}
+
+#[test]
 fn a_server_that_fails_skips_the_critique() {
     let script = Script::new(&[]);
     let error = ChatError::Failed {

@@ -307,7 +307,7 @@ fn impossible_settings_are_refused_by_field() {
         ),
         (
             llm(", context_tokens: 3000"),
-            "critic.llm.context_tokens: must leave",
+            "critic.llm.context_tokens: must be at least",
         ),
         (llm(", temperature: 3"), "critic.llm.temperature: must lie"),
         (llm(", excerpt_rounds: 99"), "critic.llm: excerpt_rounds"),
