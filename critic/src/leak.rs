@@ -1,33 +1,55 @@
-//! Leak guard: no patch may carry a problem of the gate or the test split.
+//! Leak guard: no patch may carry a problem of the gate or the test split, or the answer to one.
 //!
-//! Texts are compared as words: lower case, letters and digits only, thousands unseparated. A
-//! problem leaks if eight of its words in a row stand in the patch; if it is shorter than that, all
-//! of its words in a row (three at least: shorter ones are no texts); or, for a problem with three
-//! numbers or more that have six digits together, all of its numbers in a row. Whoever has a
-//! problem and its answer in a patch has the problem in it.
+//! Texts are compared as words: lower case, letters and digits only, thousands unseparated, numbers
+//! without zeros that say nothing. A patch carries a problem if it has
+//!
+//! - eight of its words in a row; of a shorter problem all words (three at least: fewer are no text);
+//! - all of its numbers in their order, if these are three or more with six digits together;
+//! - or all of them in any order, with no more than two others between, if these are two or more with
+//!   six significant digits together;
+//! - its answer, if that is telling: numbers of which one has four significant digits, or a text of
+//!   twelve letters and digits. A 7 or a 250 stands in texts that know nothing.
+//!
+//! What stands in an evolve problem as well is no secret: the critic reads those, and may use their
+//! words and numbers. Problems made from templates share most of their words.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use harness::Patch;
+use rollout::Task;
+use rollout::verifier::code::cases;
 use serde_json::Value;
 
 /// Length of a run of words that two independent texts hardly share.
 const RUN: usize = 8;
 /// Fewest words by which a short problem is recognised.
 const FEWEST_WORDS: usize = 3;
-/// Fewest numbers by which a problem is recognised.
-const FEWEST_NUMBERS: usize = 3;
+/// Fewest numbers by which a problem is recognised, in their order.
+const FEWEST_IN_ORDER: usize = 3;
+/// Fewest numbers by which it is recognised in any order.
+const FEWEST_TOGETHER: usize = 2;
 /// Fewest digits in those numbers: shorter ones, such as 3, 8 and 14, meet by chance.
 const FEWEST_DIGITS: usize = 6;
+/// Other numbers that may stand between them: results on the way, say.
+const MOST_BETWEEN: usize = 2;
+/// Fewest significant digits of a number that only an answer would have.
+const ANSWER_DIGITS: usize = 4;
+/// Fewest letters and digits of another such answer.
+const ANSWER_CHARS: usize = 12;
 
-/// Knows the problems that no patch may carry, as hashes of their parts.
+/// Knows the problems that no patch may carry.
 #[derive(Clone, Debug, Default)]
 pub struct LeakGuard {
-    runs: HashSet<blake3::Hash>,
-    /// Whole problems shorter than [`RUN`], by their number of words.
-    short: BTreeMap<usize, HashSet<blake3::Hash>>,
-    /// All numbers of a problem, by how many there are.
-    numbers: HashMap<usize, HashSet<blake3::Hash>>,
+    /// Runs of words, and short problems whole.
+    words: Sequences,
+    /// All numbers of a problem, in their order.
+    numbers: Sequences,
+    /// The same in any order.
+    together: Vec<BTreeSet<String>>,
+    /// Answers that are numbers.
+    answer_numbers: Sequences,
+    /// Answers that are texts.
+    answer_words: Sequences,
 }
 
 /// Why a patch is refused.
@@ -45,87 +67,214 @@ pub enum Leak {
         /// The shared numbers.
         numbers: String,
     },
+    /// The answer to a held-out problem.
+    #[error("the patch carries the answer to a held-out problem: {answer}")]
+    Answer {
+        /// The answer, as words.
+        answer: String,
+    },
 }
 
 impl LeakGuard {
-    /// A guard of these problem texts.
-    pub fn new<'a>(tasks: impl Iterator<Item = &'a str>) -> Self {
+    /// A guard of the problems `held_out`. What `open` problems, which the critic reads, have in common
+    /// with these isn't guarded.
+    pub fn new<'a>(
+        held_out: impl Iterator<Item = &'a Task>,
+        open: impl Iterator<Item = &'a Task>,
+    ) -> Self {
         let mut guard = LeakGuard::default();
-        for problem in tasks {
-            let words = words(problem);
-            if words.len() < RUN {
-                if words.len() >= FEWEST_WORDS {
-                    let short = guard.short.entry(words.len()).or_default();
-                    short.insert(hash(&words));
-                }
-            } else {
-                guard.runs.extend(words.windows(RUN).map(hash));
+        let mut texts = Vec::new();
+        for task in held_out {
+            for text in task.telling_texts() {
+                let words = words(&text);
+                guard.add_text(&words);
+                texts.push(words);
             }
-            let numbers = numbers(&words);
-            let digits: usize = numbers.iter().map(String::len).sum();
-            if numbers.len() >= FEWEST_NUMBERS && digits >= FEWEST_DIGITS {
-                let known = guard.numbers.entry(numbers.len()).or_default();
-                known.insert(hash(&numbers));
+            guard.add_answer(&answer(task));
+        }
+        for task in open {
+            guard.forget(task);
+        }
+        // A problem whose every run is known is still one as a whole.
+        for words in texts.iter().filter(|words| words.len() > RUN) {
+            if guard.words.found_in(words).is_none() {
+                guard.words.add(words);
             }
         }
         guard
     }
 
-    /// Refuses a patch that carries a guarded problem.
+    fn add_text(&mut self, words: &[String]) {
+        if words.len() >= RUN {
+            for run in words.windows(RUN) {
+                self.words.add(run);
+            }
+        } else if words.len() >= FEWEST_WORDS {
+            self.words.add(words);
+        }
+        let numbers = numbers(words);
+        let digits: usize = numbers.iter().map(|number| digits(number)).sum();
+        if numbers.len() >= FEWEST_IN_ORDER && digits >= FEWEST_DIGITS {
+            self.numbers.add(&numbers);
+        }
+        let set = BTreeSet::from_iter(numbers);
+        let telling: usize = set.iter().map(|number| significant_digits(number)).sum();
+        if set.len() >= FEWEST_TOGETHER && telling >= FEWEST_DIGITS {
+            self.together.push(set);
+        }
+    }
+
+    fn add_answer(&mut self, answer: &[String]) {
+        let numbers = numbers(answer);
+        let most = numbers.iter().map(|number| significant_digits(number));
+        let characters = answer.iter().map(|word| word.chars().count());
+        if most.max().unwrap_or(0) >= ANSWER_DIGITS {
+            self.answer_numbers.add(&numbers);
+        } else if characters.sum::<usize>() >= ANSWER_CHARS {
+            self.answer_words.add(answer);
+        }
+    }
+
+    /// Takes out what stands in a problem that the critic may read, or is its answer.
+    fn forget(&mut self, task: &Task) {
+        let answer = answer(task);
+        for text in task.telling_texts() {
+            let mut words = words(&text);
+            self.words.forget(&words);
+            // Its answer stands apart: it ends no run of words.
+            words.extend(answer.iter().cloned());
+            let numbers = numbers(&words);
+            self.numbers.forget(&numbers);
+            self.answer_numbers.forget(&numbers);
+            self.answer_words.forget(&words);
+            let known = BTreeSet::from_iter(numbers);
+            self.together.retain(|set| !set.is_subset(&known));
+        }
+    }
+
+    /// Refuses a patch that carries a guarded problem or its answer.
     ///
     /// # Errors
     /// [`Leak`] with what the patch shares with a problem.
     pub fn check(&self, patch: &Patch) -> Result<(), Leak> {
         let mut texts = vec![patch.summary.clone()];
+        let mut said = Vec::new();
         for op in &patch.ops {
             texts.push(op.path.to_string());
             if let Some(value) = &op.value {
-                collect_texts(value, &mut texts);
+                collect_texts(value, true, &mut texts);
+                collect_texts(value, false, &mut said);
             }
         }
         // One stream of words: a problem that is spread over several fields is found too.
-        let words: Vec<String> = texts.iter().flat_map(|text| words(text)).collect();
-        self.check_words(&words)
+        let stream = |texts: &[String]| -> Vec<String> {
+            let words = texts.iter().flat_map(|text| words(text));
+            words.collect()
+        };
+        self.check_problems(&stream(&texts))?;
+        self.check_answers(&stream(&said))
     }
 
-    fn check_words(&self, words: &[String]) -> Result<(), Leak> {
-        let run = (RUN, &self.runs);
-        let short = self.short.iter().map(|(length, known)| (*length, known));
-        for (length, known) in std::iter::once(run).chain(short) {
-            let found = words
-                .windows(length)
-                .find(|window| known.contains(&hash(window)));
-            if let Some(window) = found {
-                let words = window.join(" ");
-                return Err(Leak::Words { words });
-            }
+    fn check_problems(&self, words: &[String]) -> Result<(), Leak> {
+        if let Some(found) = self.words.found_in(words) {
+            let words = found.join(" ");
+            return Err(Leak::Words { words });
         }
         let numbers = numbers(words);
-        for (length, known) in &self.numbers {
-            let found = numbers
-                .windows(*length)
-                .find(|window| known.contains(&hash(window)));
-            if let Some(window) = found {
-                let numbers = window.join(", ");
-                return Err(Leak::Numbers { numbers });
-            }
+        if let Some(found) = self.numbers.found_in(&numbers) {
+            let numbers = found.join(", ");
+            return Err(Leak::Numbers { numbers });
         }
-        Ok(())
+        let all: HashSet<&String> = numbers.iter().collect();
+        let mut candidates = self.together.iter();
+        let found = candidates.find(|set| {
+            set.iter().all(|number| all.contains(number)) && are_together(set, &numbers)
+        });
+        match found {
+            Some(set) => {
+                let numbers: Vec<&str> = set.iter().map(String::as_str).collect();
+                Err(Leak::Numbers {
+                    numbers: numbers.join(", "),
+                })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_answers(&self, words: &[String]) -> Result<(), Leak> {
+        let numbers = numbers(words);
+        let number = self.answer_numbers.found_in(&numbers);
+        let found = number.or_else(|| self.answer_words.found_in(words));
+        match found {
+            Some(found) => Err(Leak::Answer {
+                answer: found.join(" "),
+            }),
+            None => Ok(()),
+        }
     }
 }
 
-fn collect_texts(value: &Value, texts: &mut Vec<String>) {
+/// Sequences of words as hashes, by their length.
+#[derive(Clone, Debug, Default)]
+struct Sequences(BTreeMap<usize, HashSet<blake3::Hash>>);
+
+impl Sequences {
+    fn add(&mut self, words: &[String]) {
+        if !words.is_empty() {
+            self.0.entry(words.len()).or_default().insert(hash(words));
+        }
+    }
+
+    /// Drops those that stand in `words`.
+    fn forget(&mut self, words: &[String]) {
+        for (length, known) in &mut self.0 {
+            for window in words.windows(*length) {
+                known.remove(&hash(window));
+            }
+        }
+    }
+
+    /// The first that stands in `words`; longer ones last.
+    fn found_in<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
+        self.0.iter().find_map(|(length, known)| {
+            let mut windows = words.windows(*length);
+            windows.find(|window| known.contains(&hash(window)))
+        })
+    }
+}
+
+/// Whether all of `set` stand within a stretch of `numbers` with few others.
+fn are_together(set: &BTreeSet<String>, numbers: &[String]) -> bool {
+    let length = (set.len() + MOST_BETWEEN).min(numbers.len());
+    let mut stretches = numbers.windows(length);
+    stretches.any(|stretch| set.iter().all(|number| stretch.contains(number)))
+}
+
+/// The words of a task's answer; none if that is the tests of a program, which are among its texts.
+fn answer(task: &Task) -> Vec<String> {
+    match cases::from_text(&task.answer) {
+        Ok(_) => Vec::new(),
+        Err(_) => words(&task.answer),
+    }
+}
+
+/// The texts of a value; with `has_values`, numbers too, which are settings that no model reads.
+fn collect_texts(value: &Value, has_values: bool, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
-        Value::Number(number) => texts.push(number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
+        Value::Number(number) if has_values => texts.push(number.to_string()),
+        Value::Array(items) => {
+            for item in items {
+                collect_texts(item, has_values, texts);
+            }
+        }
         Value::Object(map) => {
             for (key, value) in map {
                 texts.push(key.clone());
-                collect_texts(value, texts);
+                collect_texts(value, has_values, texts);
             }
         }
-        Value::Null | Value::Bool(_) => {}
+        Value::Number(_) | Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -147,7 +296,7 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     words.retain(|word| !word.is_empty());
-    words
+    words.iter().map(|word| plain(word)).collect()
 }
 
 fn push(words: &mut [String], c: char) {
@@ -156,9 +305,47 @@ fn push(words: &mut [String], c: char) {
     }
 }
 
+/// A number without zeros that say nothing, as in 007 and 2.50; any other word as it is.
+fn plain(word: &str) -> String {
+    if !is_number(word) {
+        return word.to_owned();
+    }
+    let number = match word.contains('.') {
+        true => word.trim_end_matches('0').trim_end_matches('.'),
+        false => word,
+    };
+    match number.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        fraction if fraction.starts_with('.') => format!("0{fraction}"),
+        number => number.to_owned(),
+    }
+}
+
+/// Digits, with one point between them at most. "nan" and "inf" are words.
+fn is_number(word: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    match word.split_once('.') {
+        Some((whole, fraction)) => is_part(whole) && is_part(fraction),
+        None => is_part(word),
+    }
+}
+
 fn numbers(words: &[String]) -> Vec<String> {
-    let is_number = |word: &&String| word.parse::<f64>().is_ok();
-    words.iter().filter(is_number).cloned().collect()
+    let numbers = words.iter().filter(|word| is_number(word));
+    numbers.cloned().collect()
+}
+
+fn digits(number: &str) -> usize {
+    number.bytes().filter(u8::is_ascii_digit).count()
+}
+
+/// Digits between the zeros at both ends: round numbers meet by chance.
+fn significant_digits(number: &str) -> usize {
+    let number = match number.contains('.') {
+        true => number,
+        false => number.trim_end_matches('0'),
+    };
+    digits(number.trim_start_matches(['0', '.']))
 }
 
 fn hash(words: &[String]) -> blake3::Hash {
@@ -167,60 +354,4 @@ fn hash(words: &[String]) -> blake3::Hash {
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
-mod tests {
-    use super::*;
-
-    const LONG: &str = "Ida keeps 12 hens, 130 ducks and 25 geese. How many birds does Ida keep?";
-    const SHORT: &str = "Work out 31 * 47.";
-
-    fn check(text: &str) -> Result<(), Leak> {
-        let guard = LeakGuard::new([LONG, SHORT].into_iter());
-        let value = serde_json::json!({ "note": text });
-        guard.check(&patch(&value))
-    }
-
-    fn patch(value: &Value) -> Patch {
-        let text = format!(
-            r#"{{"dimension":"M","ops":[{{"op":"add","path":"memory.entries","value":{value}}}]}}"#
-        );
-        Patch::from_json(&text).unwrap()
-    }
-
-    #[test]
-    fn whole_problems_and_parts_are_refused() {
-        assert!(matches!(check(LONG), Err(Leak::Words { .. })));
-        assert!(check(&LONG.to_uppercase().replace(' ', "\n-- ")).is_err());
-        assert!(check("so: ducks and 25 geese how many birds does").is_err());
-        assert!(check("First WORK OUT (31*47), then say 1457.").is_err());
-    }
-
-    #[test]
-    fn numbers_in_order_are_refused() {
-        let other_words = "A pond with 12 frogs, 130 newts, 25 snails";
-        assert!(matches!(check(other_words), Err(Leak::Numbers { .. })));
-        assert_eq!(check("25 frogs, 130 newts, 12 snails"), Ok(()));
-    }
-
-    #[test]
-    fn a_problem_over_several_fields_is_refused() {
-        let guard = LeakGuard::new([LONG].into_iter());
-        let halves = serde_json::json!(["Ida keeps 12 hens, 130 ducks", "and 25 geese"]);
-        assert!(guard.check(&patch(&halves)).is_err());
-    }
-
-    #[test]
-    fn ordinary_texts_pass() {
-        assert_eq!(check("How many birds does Ida keep?"), Ok(()));
-        assert_eq!(check("Print the result."), Ok(()));
-        let guard = LeakGuard::new(["", "7"].into_iter());
-        assert_eq!(guard.check(&patch(&serde_json::json!("7"))), Ok(()));
-    }
-
-    #[test]
-    fn words_are_normalised() {
-        assert_eq!(
-            words("It's $1,200.50, or (3)!"),
-            ["it", "s", "1200.50", "or", "3"]
-        );
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@
 //! clusters into [`Proposal`]s for the gate. An [`LlmCritic`] may add records to those of the rules. A
 //! critic only suggests: whether a patch helps is measured. It works on tasks of the evolve split,
 //! never sees a right answer, and a [`LeakGuard`] refuses patches that carry a problem of the gate or
-//! the test split.
+//! the test split, or the answer to one.
 //!
 //! - [`record`]: the record as Co-Harness (arXiv:2607.22688) has it, and the check of its evidence.
 //! - [`mod@rules`]: one small detector for each fault, by dimension.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
 use harness::{Example, Harness, Hook, Tool, ToolState};
 use rollout::policy::Policy;
-use rollout::task::Task;
 use rollout::tools::Script;
 use rollout::trajectory::{ExitReason, Trajectory};
 use sandbox::{Exit, SandboxPolicy};
@@ -56,9 +55,7 @@ impl Workshop {
         count: usize,
         tried: &mut Vec<TriedPatch>,
     ) -> Result<(Vec<Screened>, Vec<RefusedRow>), RunError> {
-        let held_out = self.splits.held_out().flat_map(Task::telling_texts);
-        let held_out: Vec<String> = held_out.collect();
-        let guard = LeakGuard::new(held_out.iter().map(String::as_str));
+        let guard = LeakGuard::new(self.splits.held_out(), self.splits.evolve.iter());
         let (mut passed, mut refused) = (Vec::new(), Vec::new());
         for mut proposal in proposals {
             if passed.len() == count {
