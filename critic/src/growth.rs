@@ -6,11 +6,9 @@
 
 use std::fmt;
 
-use harness::{Dimension, Harness, HookPoint};
+use harness::{Dimension, Harness, Hook, HookPoint};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::scoreboard::DIMENSIONS;
 
 /// Characters of one token, roughly.
 const CHARS_PER_TOKEN: usize = 4;
@@ -19,14 +17,16 @@ const CHARS_PER_TOKEN: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrowthLimits {
-    /// Tokens of prompts and examples.
+    /// Tokens of prompts and examples, titles included.
     pub prompt_tokens: usize,
     /// Tokens of the tools' descriptions and parameters.
     pub tool_tokens: usize,
-    /// Tokens of the skills' texts and of their Python.
+    /// Tokens of the skills' descriptions, triggers, texts and Python.
     pub skill_tokens: usize,
     /// Hooks, wherever they stand.
     pub hooks: usize,
+    /// Tokens of the hooks' texts, and of those that end a reply.
+    pub hook_tokens: usize,
     /// Tokens of the notes.
     pub memory_tokens: usize,
 }
@@ -38,6 +38,7 @@ impl Default for GrowthLimits {
             tool_tokens: 1000,
             skill_tokens: 1000,
             hooks: 12,
+            hook_tokens: 500,
             memory_tokens: 500,
         }
     }
@@ -81,81 +82,112 @@ impl GrowthLimits {
     /// # Errors
     /// [`TooLarge`] for the first such dimension.
     pub fn check(&self, before: &Harness, after: &Harness) -> Result<(), TooLarge> {
-        for dimension in DIMENSIONS {
-            let (size, limit) = (size(after, dimension), self.of(dimension));
-            if size > limit && size > self::size(before, dimension) {
+        for measure in &MEASURES {
+            let (size, limit) = ((measure.size)(after), (measure.limit)(self));
+            if size > limit && size > (measure.size)(before) {
                 return Err(TooLarge {
-                    dimension,
+                    dimension: measure.dimension,
                     size,
                     limit,
-                    unit: match dimension {
-                        Dimension::Mid => Unit::Hooks,
-                        _ => Unit::Tokens,
-                    },
+                    unit: measure.unit,
                 });
             }
         }
         Ok(())
     }
-
-    fn of(&self, dimension: Dimension) -> usize {
-        match dimension {
-            Dimension::P => self.prompt_tokens,
-            Dimension::T => self.tool_tokens,
-            Dimension::S => self.skill_tokens,
-            Dimension::Mid => self.hooks,
-            Dimension::M => self.memory_tokens,
-        }
-    }
 }
 
-/// Size of a dimension: hooks of Mid, tokens of the others.
-pub fn size(harness: &Harness, dimension: Dimension) -> usize {
-    let characters = |text: &str| text.chars().count();
-    let total = match dimension {
-        Dimension::P => {
-            let prompts = &harness.prompts;
-            let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
-            let examples = prompts.examples.iter().map(|example| {
-                let steps = example.steps.iter().map(|step| {
-                    let arguments = step.arguments.values().map(|text| characters(text));
-                    characters(&step.say) + characters(&step.result) + arguments.sum::<usize>()
-                });
-                characters(&example.problem) + characters(&example.answer) + steps.sum::<usize>()
-            });
-            texts
-                .into_iter()
-                .map(|text| characters(text))
-                .sum::<usize>()
-                + examples.sum::<usize>()
-        }
-        Dimension::T => {
-            let tools = harness.tools.values();
-            tools
-                .map(|tool| {
-                    characters(&tool.description) + characters(&tool.parameters.to_string())
-                })
-                .sum()
-        }
-        Dimension::S => {
-            let skills = harness.skills.values();
-            skills
-                .map(|skill| characters(&skill.body) + characters(&skill.python))
-                .sum()
-        }
-        Dimension::Mid => {
-            let hooks = &harness.middleware.hooks;
-            return HookPoint::ALL
-                .into_iter()
-                .map(|point| hooks.at(point).len())
-                .sum();
-        }
-        Dimension::M => {
-            let entries = harness.memory.entries.iter();
-            entries.map(|entry| characters(entry)).sum()
-        }
-    };
-    total.div_ceil(CHARS_PER_TOKEN)
+/// A size that is limited.
+struct Measure {
+    dimension: Dimension,
+    unit: Unit,
+    size: fn(&Harness) -> usize,
+    limit: fn(&GrowthLimits) -> usize,
+}
+
+/// All of them: every text that a patch can make longer is counted in one.
+const MEASURES: [Measure; 6] = [
+    Measure {
+        dimension: Dimension::P,
+        unit: Unit::Tokens,
+        size: prompt_tokens,
+        limit: |limits| limits.prompt_tokens,
+    },
+    Measure {
+        dimension: Dimension::T,
+        unit: Unit::Tokens,
+        size: tool_tokens,
+        limit: |limits| limits.tool_tokens,
+    },
+    Measure {
+        dimension: Dimension::S,
+        unit: Unit::Tokens,
+        size: skill_tokens,
+        limit: |limits| limits.skill_tokens,
+    },
+    Measure {
+        dimension: Dimension::Mid,
+        unit: Unit::Hooks,
+        size: |harness| hooks(harness).count(),
+        limit: |limits| limits.hooks,
+    },
+    Measure {
+        dimension: Dimension::Mid,
+        unit: Unit::Tokens,
+        size: hook_tokens,
+        limit: |limits| limits.hook_tokens,
+    },
+    Measure {
+        dimension: Dimension::M,
+        unit: Unit::Tokens,
+        size: |harness| tokens(&harness.memory.entries),
+        limit: |limits| limits.memory_tokens,
+    },
+];
+
+fn prompt_tokens(harness: &Harness) -> usize {
+    let prompts = &harness.prompts;
+    let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
+    let examples = prompts.examples.iter().flat_map(|example| {
+        let steps = example.steps.iter().flat_map(|step| {
+            let arguments = step.arguments.values();
+            arguments.chain([&step.say, &step.result])
+        });
+        steps.chain([&example.title, &example.problem, &example.answer])
+    });
+    tokens(texts.into_iter().chain(examples))
+}
+
+fn tool_tokens(harness: &Harness) -> usize {
+    let tools = harness.tools.values();
+    tokens(tools.flat_map(|tool| [tool.description.clone(), tool.parameters.to_string()]))
+}
+
+fn skill_tokens(harness: &Harness) -> usize {
+    let texts = harness.skills.values().flat_map(|skill| {
+        let triggers = skill.triggers.iter();
+        triggers.chain([&skill.description, &skill.body, &skill.python])
+    });
+    tokens(texts)
+}
+
+fn hooks(harness: &Harness) -> impl Iterator<Item = &Hook> {
+    let hooks = &harness.middleware.hooks;
+    let points = HookPoint::ALL.into_iter();
+    points.flat_map(move |point| hooks.at(point))
+}
+
+/// Texts of the hooks, and those that end a reply.
+fn hook_tokens(harness: &Harness) -> usize {
+    let stops = harness.middleware.protocol.stop.iter();
+    let texts = hooks(harness).flat_map(Hook::texts);
+    tokens(texts.chain(stops.map(String::as_str)))
+}
+
+/// Tokens of texts together, estimated.
+fn tokens<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> usize {
+    let characters = texts.into_iter().map(|text| text.as_ref().chars().count());
+    characters.sum::<usize>().div_ceil(CHARS_PER_TOKEN)
 }
 
 #[cfg(test)]
@@ -169,6 +201,7 @@ mod tests {
         tool_tokens: 100,
         skill_tokens: 10,
         hooks: 1,
+        hook_tokens: 10,
         memory_tokens: 10,
     };
 
@@ -181,8 +214,9 @@ mod tests {
             );
             patched(&start(), "S", &ops)
         };
-        assert_eq!(LIMITS.check(&start(), &skill(&"a".repeat(40))), Ok(()));
-        let error = LIMITS.check(&start(), &skill(&"a".repeat(41))).unwrap_err();
+        // With the two characters of the description.
+        assert_eq!(LIMITS.check(&start(), &skill(&"a".repeat(38))), Ok(()));
+        let error = LIMITS.check(&start(), &skill(&"a".repeat(39))).unwrap_err();
         assert_eq!((error.dimension, error.size), (Dimension::S, 11));
         assert_eq!(
             error.to_string(),
@@ -209,13 +243,62 @@ mod tests {
     }
 
     #[test]
+    fn every_text_counts_in_its_dimension() {
+        let long = "a".repeat(2000);
+        let skill = |description: &str, triggers: &str, python: &str| {
+            format!(
+                r#"[{{"op":"add","path":"skills.x","value":{{"name":"x","description":"{description}",
+                "triggers":["{triggers}"],"body":"b","python":"{python}"}}}}]"#
+            )
+        };
+        let example = |title: &str, problem: &str, result: &str| {
+            format!(
+                r#"[{{"op":"add","path":"prompts.examples","value":{{"title":"{title}",
+                "problem":"{problem}","steps":[{{"tool":"python","arguments":{{"code":"1"}},
+                "result":"{result}"}}],"answer":"1"}}}}]"#
+            )
+        };
+        let hook = |point: &str, fields: &str| {
+            format!(r#"[{{"op":"add","path":"middleware.hooks.{point}","value":{{{fields}}}}}]"#)
+        };
+        let nudge = format!(r#""type":"nudge","message":"{long}","max":1"#);
+        let verify =
+            format!(r#""type":"verify","prompt":"{long}","sceptics":1,"message":"Again.","max":1"#);
+        let cut = format!(r#""type":"truncate_output","max_chars":9,"marker":"{long}""#);
+        let plan = format!(r#""type":"plan","message":"Plan.","next":"{long}""#);
+        let stop =
+            format!(r#"[{{"op":"add","path":"middleware.protocol.stop","value":"{long}"}}]"#);
+        for (dimension, ops) in [
+            ("S", skill(&long, "t", "")),
+            ("S", skill("X.", &long, "")),
+            ("S", skill("X.", "t", &long)),
+            ("P", example("x", &long, "1")),
+            ("P", example("x", "1?", &long)),
+            ("Mid", hook("post_model_call", &nudge)),
+            ("Mid", hook("on_finish", &verify)),
+            ("Mid", hook("post_tool_call", &cut)),
+            ("Mid", hook("on_start", &plan)),
+            ("Mid", stop),
+        ] {
+            let before = start();
+            let after = patched(&before, dimension, &ops);
+            let error = LIMITS.check(&before, &after).unwrap_err();
+            let found = (error.dimension.to_string(), error.unit);
+            assert_eq!(found, (dimension.to_owned(), Unit::Tokens), "{ops}");
+            assert!(error.size >= 500, "{error}");
+        }
+        // A title is short, but many are long.
+        let titled = patched(&start(), "P", &example(&"t".repeat(64), "1?", "1"));
+        let untitled = patched(&start(), "P", &example("t", "1?", "1"));
+        assert!(prompt_tokens(&titled) > prompt_tokens(&untitled) + 10);
+    }
+
+    #[test]
     fn what_ships_fits_with_room() {
         let limits = GrowthLimits::default();
-        for dimension in DIMENSIONS {
-            assert!(
-                size(&start(), dimension) * 2 < limits.of(dimension),
-                "{dimension}"
-            );
+        for measure in &MEASURES {
+            let (size, limit) = ((measure.size)(&start()), (measure.limit)(&limits));
+            assert!(size * 2 < limit, "{} {}", measure.dimension, measure.unit);
         }
     }
 }

@@ -335,6 +335,31 @@ impl Hook {
             Hook::Plan { .. } => "plan",
         }
     }
+
+    /// Every text of the action, whoever reads it.
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Hook::Nudge { message, .. }
+            | Hook::ForceFinalAnswer { message }
+            | Hook::DetectRepeat { message }
+            | Hook::EmptyOutputHint { message }
+            | Hook::AppendMessage { message }
+            | Hook::ErrorHint { message } => vec![message.as_str()],
+            Hook::TruncateOutput { marker, .. } | Hook::Compact { marker, .. } => {
+                vec![marker.as_str()]
+            }
+            Hook::Verify {
+                prompt, message, ..
+            } => vec![prompt.as_str(), message.as_str()],
+            Hook::Plan { message, next } => vec![message.as_str(), next.as_str()],
+            Hook::RepairJson {}
+            | Hook::ExtractFencedCode {}
+            | Hook::AutoPrintLastExpression {}
+            | Hook::AnswerFromLastResult {}
+            | Hook::Retry { .. }
+            | Hook::Vote { .. } => Vec::new(),
+        }
+    }
 }
 
 impl Serialize for Hook {
