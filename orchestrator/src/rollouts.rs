@@ -4,6 +4,7 @@
 
 mod line;
 mod loading;
+mod programs;
 mod rolling;
 
 use std::sync::Arc;

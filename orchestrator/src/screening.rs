@@ -3,12 +3,13 @@
 //! In this order: the leak guard; whether the patch applies and the result is a harness; the limits of
 //! growth; whether the programs that it shows run and print what it says they print; and two rollouts
 //! of problems that the critic has seen, which only have to be possible. A proposal that fails one is
-//! remembered like one that the gate turned down.
+//! remembered like one that the gate turned down, so nothing that may pass counts: a sandbox or a policy
+//! that fails is tried again as rollouts are, and a program that ran out of time gets a second run.
 
 use std::sync::Arc;
 
 use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
-use harness::{Example, Harness, Hook, Tool, ToolState};
+use harness::{Example, Harness, Hook, HookPoint, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::tools::Script;
 use rollout::trajectory::{ExitReason, Trajectory};
@@ -209,13 +210,15 @@ impl Workshop {
         source: &str,
         limits: &SandboxPolicy,
     ) -> Result<ProgramRun, RunError> {
-        let execution = self
-            .tools
-            .run_python(source, limits)
-            .await
-            .map_err(|fault| RunError::Infrastructure {
-                reason: fault.to_string(),
-            })?;
+        let execution = match self.run_checked(source, limits).await? {
+            Ok(execution) => execution,
+            Err(reason) => {
+                return Ok(ProgramRun {
+                    stdout: String::new(),
+                    error: Some(reason),
+                });
+            }
+        };
         let last_line = execution.stderr.lines().rev().map(str::trim);
         let last_line = last_line.into_iter().find(|line| !line.is_empty());
         let error = match &execution.exit {
@@ -245,25 +248,59 @@ impl Workshop {
         let mut tried = 0;
         let mut unread = 0;
         for (trial, before) in failed.take(SMOKE_ROLLOUTS) {
-            let after = self.try_rollout(&candidate, trial).await?;
+            let after = match self.try_smoke(&candidate, &incumbent, trial).await? {
+                Smoke::Ended(after) => after,
+                Smoke::Impossible(reason) => {
+                    return Ok(Some(format!("it can't be rolled out: {reason}")));
+                }
+                Smoke::Unknown => return Ok(None),
+            };
             tried += 1;
-            match &after.exit {
-                ExitReason::Infrastructure { reason, .. } => {
-                    // If the incumbent fails as well now, it is the surroundings, which the gate
-                    // will meet and report.
-                    let now = self.try_rollout_afresh(&incumbent, trial).await;
-                    let is_its_own = !now.exit.is_infrastructure();
-                    return Ok(is_its_own.then(|| format!("it can't be rolled out: {reason}")));
-                }
-                ExitReason::ContextLimit if after.model_calls.is_empty() => {
-                    unread += usize::from(!before.model_calls.is_empty());
-                }
-                _ => {}
+            let is_unread = |t: &Trajectory| t.model_calls.is_empty();
+            if matches!(after.exit, ExitReason::ContextLimit) && is_unread(&after) {
+                unread += usize::from(!is_unread(before));
             }
         }
         let is_too_long = tried > 0 && unread == tried;
         Ok(is_too_long.then(|| "its prompts leave no room for a problem".to_owned()))
     }
+
+    /// One rollout of a candidate: again while the incumbent's succeeds and it doesn't, as often as
+    /// `faults.attempts` say. A fault that passes is no fault of the patch.
+    async fn try_smoke(
+        &self,
+        candidate: &Arm,
+        incumbent: &Arm,
+        trial: &Trial,
+    ) -> Result<Smoke, RunError> {
+        let faults = self.loaded.config.faults;
+        let mut strikes = 0;
+        loop {
+            let after = self.try_rollout(candidate, trial).await?;
+            let ExitReason::Infrastructure { reason, .. } = &after.exit else {
+                return Ok(Smoke::Ended(Box::new(after)));
+            };
+            let now = self.try_rollout_afresh(incumbent, trial).await;
+            if now.exit.is_infrastructure() {
+                return Ok(Smoke::Unknown);
+            }
+            strikes += 1;
+            if strikes >= faults.attempts {
+                return Ok(Smoke::Impossible(reason.clone()));
+            }
+            self.pause(faults.pause(strikes)).await?;
+        }
+    }
+}
+
+/// What a rollout of a candidate came to.
+enum Smoke {
+    /// It ended by itself.
+    Ended(Box<Trajectory>),
+    /// It failed each time, while the incumbent's didn't: why.
+    Impossible(String),
+    /// Neither can be rolled out now: the surroundings, which the gate will meet and report.
+    Unknown,
 }
 
 /// What a program came to.
@@ -287,11 +324,17 @@ fn limits(tool: &Tool) -> SandboxPolicy {
 /// Texts of a harness that may hold code.
 fn texts(harness: &Harness) -> impl Iterator<Item = &str> {
     let prompts = &harness.prompts;
-    [&prompts.system, &prompts.final_answer]
+    let hooks = &harness.middleware.hooks;
+    let hooks = HookPoint::ALL
         .into_iter()
+        .flat_map(move |point| hooks.at(point));
+    [&prompts.system, &prompts.task, &prompts.final_answer]
+        .into_iter()
+        .chain(harness.tools.values().map(|tool| &tool.description))
         .chain(harness.skills.values().map(|skill| &skill.body))
         .chain(&harness.memory.entries)
         .map(String::as_str)
+        .chain(hooks.flat_map(Hook::texts))
 }
 
 /// Blocks of Python in fences.

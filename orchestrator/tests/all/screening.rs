@@ -1,17 +1,19 @@
 //! Proposals that are turned down unmeasured, and a critique that is asked for once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coharness::config::SuiteConfig;
+use coharness::error::RunError;
 use coharness::history::History;
 use coharness::report::{RefusedRow, Report};
 use coharness::splits::{Splits, Suite};
 use coharness::workshop::Workshop;
 use critic::llm::{Chat, ChatError, ChatReply, ChatRequest};
-use rollout::{BoxFuture, Message, PolicyError, Task, ToolFault, ToolRunner, Usage};
+use rollout::{BoxFuture, Message, Policy, PolicyError, Task, ToolFault, ToolRunner, Usage};
 use sandbox::{Execution, Exit, SandboxPolicy};
 use serde_json::{Value, json};
 
@@ -118,6 +120,15 @@ fn sums(name: &str, first: u32) -> Vec<Task> {
 }
 
 async fn workshop(directory: &Path, chat: Arc<Says>) -> Workshop {
+    workshop_with(directory, chat, Arc::new(Picky), MORE).await
+}
+
+async fn workshop_with(
+    directory: &Path,
+    chat: Arc<Says>,
+    tools: Arc<dyn ToolRunner>,
+    more: &str,
+) -> Workshop {
     let suite: SuiteConfig =
         harness::yaml::from_str("{name: legs, path: none, tasks: 20}").expect("a suite");
     let text = |number: u32| format!("How many legs do {number} spiders have?");
@@ -129,22 +140,76 @@ async fn workshop(directory: &Path, chat: Arc<Says>) -> Workshop {
         tasks: numbered("spider", 20, text, |number| 8 * number),
     }];
     let scene = Scene {
-        config: &small([4, 4, 1], MORE),
+        config: &small([4, 4, 1], more),
         splits,
         directory,
         is_aloud: false,
     };
     let start = harness::naive().expect("the shipped harness");
-    let workshop = scene.with_tools(&start, Arc::new(Picky)).await;
+    let workshop = scene.with_tools(&start, tools).await;
     workshop.with_chat(Some(chat))
+}
+
+/// What a program comes to in a sandbox that fails as a test says, and how often it was run.
+struct Shaky {
+    outcome: fn(&str, usize) -> Result<Exit, ToolFault>,
+    seen: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Shaky {
+    fn new(outcome: fn(&str, usize) -> Result<Exit, ToolFault>) -> Arc<Self> {
+        Arc::new(Self {
+            outcome,
+            seen: Mutex::default(),
+        })
+    }
+
+    /// How often programs with `word` were run.
+    fn count(&self, word: &str) -> usize {
+        let seen = self.seen.lock().expect("lock");
+        let of_word = seen.iter().filter(|(code, _)| code.contains(word));
+        of_word.map(|(_, count)| count).sum()
+    }
+}
+
+fn down() -> ToolFault {
+    ToolFault {
+        source: "no process can be started".into(),
+    }
+}
+
+impl ToolRunner for Shaky {
+    fn run_python<'a>(
+        &'a self,
+        code: &'a str,
+        _: &'a SandboxPolicy,
+    ) -> BoxFuture<'a, Result<Execution, ToolFault>> {
+        let earlier = {
+            let mut seen = self.seen.lock().expect("lock");
+            let count = seen.entry(code.to_owned()).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let outcome = (self.outcome)(code, earlier).map(|exit| Execution {
+            stdout: String::new(),
+            stderr: String::new(),
+            exit,
+            is_truncated: false,
+            duration: Duration::from_millis(1),
+        });
+        Box::pin(async move { outcome })
+    }
 }
 
 /// What was refused in a round, and the whole report.
 async fn round(workshop: &Workshop) -> (Vec<RefusedRow>, Report) {
+    round_of(workshop, &Scripted::failing("wrong", reply)).await
+}
+
+async fn round_of(workshop: &Workshop, policy: &Arc<dyn Policy>) -> (Vec<RefusedRow>, Report) {
     let head = workshop.head("v1").expect("v1");
-    let policy = Scripted::failing("wrong", reply);
     let mut history = History::new(0.05);
-    let looped = workshop.harness_loop(1, head, &policy, &mut history).await;
+    let looped = workshop.harness_loop(1, head, policy, &mut history).await;
     looped.expect("a round");
     let report = Report::read(&workshop.store).await.expect("a report");
     (report.diagnoses[0].refused.clone(), report)
@@ -251,4 +316,131 @@ async fn what_cant_be_rolled_out_is_turned_down_and_a_critique_is_asked_for_once
     let workshop = workshop(place.path(), Arc::clone(&again)).await;
     assert_eq!(round(&workshop).await.0, rows);
     assert_eq!(again.asked.load(Ordering::Relaxed), 0);
+}
+
+/// Suggestions of texts with a block of Python, each in a note of its own.
+fn blocks(words: &[&str]) -> Arc<Says> {
+    let findings: Vec<Value> = words
+        .iter()
+        .map(|word| {
+            let text = format!("Like so:\n```python\n{word}(1)\n```");
+            finding(word, "memory_overflow", "M", &note(&text))
+        })
+        .collect();
+    Arc::new(Says {
+        text: json!({"findings": findings}).to_string(),
+        asked: AtomicUsize::new(0),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_is_parsed_wherever_it_stands() {
+    let place = Place::new();
+    let block = "Like so:\n```python\nbroken(\n```";
+    let hook = json!([{"op": "add", "path": "middleware.hooks.post_tool_call",
+        "value": {"type": "append_message", "message": block}}]);
+    let findings = [
+        finding(
+            "in task",
+            "prompt_ambiguity",
+            "P",
+            &set("prompts.task", &format!("{{{{ problem }}}}\n{block}")),
+        ),
+        finding(
+            "in tool",
+            "tool_schema_error",
+            "T",
+            &set("tools.python.description", block),
+        ),
+        finding("in hook", "middleware_mismatch", "Mid", &hook),
+    ];
+    let (rows, _) = refused(&place, &findings).await;
+    for name in ["llm/in_task", "llm/in_tool", "llm/in_hook"] {
+        let reason = reason(&rows, name);
+        assert!(
+            reason.contains("isn't Python: SyntaxError"),
+            "{name}: {reason}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_fails_for_a_while_bars_nothing() {
+    let tools = Shaky::new(|code, earlier| match code {
+        // Down at first, whatever is run.
+        "" if earlier < 2 => Err(down()),
+        _ if code.contains("early") && earlier < 3 => Err(down()),
+        // Only ever at this one.
+        _ if code.contains("doomed") => Err(down()),
+        // Kept waiting once, and not ending at all.
+        _ if code.contains("slow") && earlier == 0 => Ok(Exit::TimedOut),
+        _ if code.contains("endless") => Ok(Exit::TimedOut),
+        _ => Ok(Exit::Code(0)),
+    });
+    let more = MORE.replace("attempts: 1", "attempts: 2");
+    let chat = blocks(&["early", "doomed", "slow", "endless"]);
+    let place = Place::new();
+    let workshop = workshop_with(place.path(), chat, tools.clone(), &more).await;
+    let (rows, _) = round(&workshop).await;
+    for (word, words) in [
+        ("doomed", "no process can be started"),
+        ("endless", "TimedOut"),
+    ] {
+        let reason = reason(&rows, &format!("llm/{word}"));
+        assert!(reason.contains(words), "{word}: {reason}");
+    }
+    for word in ["early", "slow"] {
+        let name = format!("llm/{word}");
+        let is_barred = rows.iter().any(|row| row.summary.contains(&name));
+        assert!(!is_barred, "{rows:?}");
+    }
+    let counts = ["early", "slow", "endless"].map(|word| tools.count(word));
+    assert_eq!(counts, [4, 2, 2]);
+    assert!(tools.count("doomed") >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_stays_down_ends_the_run_as_for_rollouts() {
+    let tools = Shaky::new(|_, _| Err(down()));
+    let more = MORE.replace("attempts: 1,", "patience_s: 1, longest_pause_s: 1,");
+    let place = Place::new();
+    let workshop = workshop_with(place.path(), blocks(&["print"]), tools.clone(), &more).await;
+    let head = workshop.head("v1").expect("v1");
+    let policy = Scripted::failing("wrong", reply);
+    let mut history = History::new(0.05);
+    let looped = workshop.harness_loop(1, head, &policy, &mut history).await;
+    let error = looped.expect_err("nothing runs");
+    assert!(
+        matches!(&error, RunError::Infrastructure { reason } if reason.contains("no process")),
+        "{error}"
+    );
+    // It was waited for, and the patch isn't barred for it.
+    assert!(tools.count("") > 2, "{}", tools.count(""));
+    let mut tried = history.tried.iter();
+    assert!(!tried.any(|tried| tried.patch.summary.contains("llm/print")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_fails_once_bars_nothing() {
+    let place = Place::new();
+    let findings = [finding(
+        "storm",
+        "memory_overflow",
+        "M",
+        &note("There may be a storm."),
+    )];
+    let chat = Arc::new(Says {
+        text: json!({"findings": findings}).to_string(),
+        asked: AtomicUsize::new(0),
+    });
+    let more = MORE.replace("attempts: 1", "attempts: 2");
+    let workshop = workshop_with(place.path(), chat, Arc::new(Picky), &more).await;
+    let storms = AtomicUsize::new(0);
+    let policy = Scripted::failing("wrong", move |messages| match reply(messages) {
+        Err(error) if storms.fetch_add(1, Ordering::Relaxed) == 0 => Err(error),
+        _ => Ok(SAID.to_owned()),
+    });
+    let (rows, _) = round_of(&workshop, &policy).await;
+    let mut names = rows.iter().map(|row| &row.summary);
+    assert!(!names.any(|name| name.contains("llm/storm")), "{rows:?}");
 }
