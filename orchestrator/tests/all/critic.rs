@@ -19,7 +19,7 @@ use crate::scene::FortyTwo;
 use crate::{CONFIG, Place, tasks};
 
 /// A gold answer that must never be seen.
-const GOLD: &str = "77345";
+pub(crate) const GOLD: &str = "77345";
 
 /// Serves `replies` in order, each with its status, and hands the requests' bodies over.
 fn serve(replies: Vec<(u16, String)>) -> (String, Receiver<Value>) {
@@ -110,7 +110,7 @@ impl Policy for Believer {
     }
 }
 
-fn noted() -> Harness {
+pub(crate) fn noted() -> Harness {
     let mut harness = harness::naive().expect("the shipped harness");
     harness.middleware.protocol.call_format = harness::CallFormat::Fenced;
     harness.memory.kind = MemoryKind::Notes;
@@ -120,7 +120,7 @@ fn noted() -> Harness {
 }
 
 /// Two real rollouts of problems whose gold answer is [`GOLD`].
-async fn failures() -> Vec<Trajectory> {
+pub(crate) async fn failures() -> Vec<Trajectory> {
     let agent = rollout::Agent {
         harness: noted().into(),
         policy: std::sync::Arc::new(Believer(PolicyId::new("believer"))),

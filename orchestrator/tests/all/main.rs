@@ -7,6 +7,7 @@ mod code;
 mod commands;
 mod config;
 mod critic;
+mod critic_llama;
 mod data;
 mod decisions;
 mod evaluation;
