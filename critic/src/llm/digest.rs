@@ -429,10 +429,10 @@ mod tests {
 
     #[test]
     fn no_text_is_longer_than_its_room() {
-        let mut many: Vec<Trajectory> = (1..120)
-            .map(|seed| failed(seed).reply(&"some words ".repeat(900), Some(Event::NoToolCall)))
+        let mut many: Vec<Trajectory> = (1..60)
+            .map(|seed| failed(seed).reply(&"some words ".repeat(200), Some(Event::NoToolCall)))
             .collect();
-        for trajectory in &mut many[60..] {
+        for trajectory in &mut many[30..] {
             trajectory.verdict.correct = true;
         }
         let records = RulesCritic::default().diagnose(&start(), &many).records;
