@@ -1,8 +1,19 @@
 //! Conversations as JSON lines, `{"messages": [...]}`: reading the forms in use, writing ours.
+//!
+//! Reading loses nothing without a word. What a row says beside its conversation stays in it; what
+//! would change what it teaches, and has no meaning here, is an error that names line and field.
+//!
+//! Parts: `message` reads one message, `sharegpt` one turn of that form, `offered` tools and calls,
+//! `written` makes a row of a rollout.
 
-use serde_json::{Value, json};
+mod message;
+mod offered;
+mod sharegpt;
+mod written;
 
-use rollout::trajectory::{Message, Role, ToolCall, Trajectory};
+use serde_json::{Map, Value, json};
+
+pub use written::of_trajectory;
 
 /// A form of training data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -15,9 +26,34 @@ pub enum Form {
     PromptCompletion,
     /// `{"conversations": [{"from", "value"}]}`.
     Sharegpt,
-    /// `{"instruction", "input"?, "output", "system"?}`.
+    /// `{"instruction", "input"?, "output", "history"?}`.
     Alpaca,
 }
+
+/// Fields of a row that would change what it teaches, and that have no meaning here: pairs to prefer
+/// one of, what isn't text, ways to render it, how much it counts, other conversations.
+const REFUSED: [&str; 20] = [
+    "audio",
+    "audios",
+    "chat_template",
+    "chat_template_kwargs",
+    "chosen",
+    "conversations",
+    "documents",
+    "function_call",
+    "functions",
+    "history",
+    "image",
+    "images",
+    "kto_tag",
+    "label",
+    "messages",
+    "rejected",
+    "sample_weight",
+    "video",
+    "videos",
+    "weight",
+];
 
 /// A line that is no conversation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,11 +65,11 @@ pub struct RowError {
     pub reason: String,
 }
 
-/// Conversations of a JSON lines text, each as `{"id"?, "messages", "tools"?}`; empty lines are
-/// read over.
+/// Conversations of a JSON lines text, each as `{"id"?, "tools"?, "messages"}` and whatever else its
+/// line says; empty lines are read over.
 ///
 /// # Errors
-/// Names the first line that is none.
+/// Names the first line that is none, and the field that is wrong.
 pub fn read(text: &str, form: Form) -> Result<Vec<Value>, RowError> {
     let mut rows = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -45,213 +81,155 @@ pub fn read(text: &str, form: Form) -> Result<Vec<Value>, RowError> {
             reason,
         };
         let row: Value = serde_json::from_str(line).map_err(|e| fail(e.to_string()))?;
-        let messages = messages(&row, form).map_err(fail)?;
-        let mut read = json!({});
-        for name in ["id", "tools"] {
-            if let Some(value) = row.get(name).filter(|value| !value.is_null()) {
-                read[name] = value.clone();
-            }
-        }
-        read["messages"] = Value::Array(messages);
-        rows.push(read);
+        rows.push(read_row(row, form).map_err(fail)?);
     }
     Ok(rows)
 }
 
-fn messages(row: &Value, form: Form) -> Result<Vec<Value>, String> {
-    let has = |name: &str| row.get(name).is_some();
-    let form = match form {
-        Form::Auto if has("messages") => Form::Messages,
-        Form::Auto if has("conversations") => Form::Sharegpt,
-        Form::Auto if has("prompt") && has("completion") => Form::PromptCompletion,
-        Form::Auto if has("instruction") && has("output") => Form::Alpaca,
-        Form::Auto => {
-            return Err(
-                "none of messages, conversations, prompt with completion, instruction with output"
-                    .into(),
-            );
-        }
-        form => form,
+fn read_row(row: Value, form: Form) -> Result<Value, String> {
+    let Value::Object(mut row) = row else {
+        return Err("it is no JSON object".into());
     };
-    match form {
-        Form::Auto | Form::Messages => list(row, "messages")?.iter().map(checked).collect(),
+    // Tables give every row every field.
+    row.retain(|_, value| !value.is_null());
+    let form = form_of(&row, form)?;
+    let tools = offered::tools(row.shift_remove("tools"))?;
+    let system = text(&mut row, "system")?;
+    let mut messages = match form {
+        Form::Auto | Form::Messages => read_all(&mut row, "messages", message::read)?,
+        Form::Sharegpt => read_all(&mut row, "conversations", sharegpt::turn)?,
         Form::PromptCompletion => {
-            let mut messages = side(row, "prompt", "user")?;
+            let mut messages = side(&mut row, "prompt", "user")?;
             // Only the completion is what the row teaches.
             for message in messages.iter_mut().filter(|m| m["role"] == "assistant") {
                 message["train"] = json!(false);
             }
-            messages.extend(side(row, "completion", "assistant")?);
-            Ok(messages)
+            messages.extend(side(&mut row, "completion", "assistant")?);
+            messages
         }
-        Form::Sharegpt => list(row, "conversations")?
-            .iter()
-            .map(from_sharegpt)
-            .collect(),
-        Form::Alpaca => {
-            let text = |name: &str| match row.get(name) {
-                None | Some(Value::Null) => Ok(String::new()),
-                Some(Value::String(text)) => Ok(text.clone()),
-                Some(_) => Err(format!("{name} is not a text")),
-            };
-            let (system, input) = (text("system")?, text("input")?);
-            let mut question = text("instruction")?;
-            if !input.is_empty() {
-                question = format!("{question}\n\n{input}");
-            }
-            let mut messages = Vec::new();
-            if !system.is_empty() {
-                messages.push(json!({"role": "system", "content": system}));
-            }
-            messages.push(json!({"role": "user", "content": question}));
-            messages.push(json!({"role": "assistant", "content": text("output")?}));
-            Ok(messages)
+        Form::Alpaca => alpaca(&mut row)?,
+    };
+    put_system(&mut messages, system)?;
+    row.retain(|name, value| !(REFUSED.contains(&name.as_str()) && says_nothing(value)));
+    if let Some(name) = row.keys().find(|name| REFUSED.contains(&name.as_str())) {
+        return Err(format!(
+            "{name} would change what the row teaches, and has no meaning in this form"
+        ));
+    }
+    let mut read = Map::new();
+    for (name, value) in [("id", row.shift_remove("id")), ("tools", tools)] {
+        if let Some(value) = value {
+            read.insert(name.to_owned(), value);
         }
+    }
+    read.insert("messages".to_owned(), Value::Array(messages));
+    read.extend(row);
+    Ok(Value::Object(read))
+}
+
+fn form_of(row: &Map<String, Value>, form: Form) -> Result<Form, String> {
+    let has = |name: &str| row.contains_key(name);
+    match form {
+        Form::Auto if has("messages") => Ok(Form::Messages),
+        Form::Auto if has("conversations") => Ok(Form::Sharegpt),
+        Form::Auto if has("prompt") && has("completion") => Ok(Form::PromptCompletion),
+        Form::Auto if has("instruction") && has("output") => Ok(Form::Alpaca),
+        Form::Auto => Err(
+            "none of messages, conversations, prompt with completion, instruction with output"
+                .into(),
+        ),
+        form => Ok(form),
     }
 }
 
-fn list<'a>(row: &'a Value, name: &str) -> Result<&'a Vec<Value>, String> {
-    match row.get(name) {
-        Some(Value::Array(list)) if !list.is_empty() => Ok(list),
+/// Whether a value stands for a field that isn't there.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A field's text, empty if it isn't there.
+fn text(row: &mut Map<String, Value>, name: &str) -> Result<String, String> {
+    match row.shift_remove(name) {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("{name} is not a text")),
+    }
+}
+
+/// A field's list, each item read as a message.
+fn read_all(
+    row: &mut Map<String, Value>,
+    name: &str,
+    read: fn(Value) -> Result<Value, String>,
+) -> Result<Vec<Value>, String> {
+    match row.shift_remove(name) {
+        Some(Value::Array(list)) if !list.is_empty() => list.into_iter().map(read).collect(),
         Some(Value::Array(_)) => Err(format!("{name} is empty")),
         Some(_) => Err(format!("{name} is not a list")),
         None => Err(format!("it has no {name}")),
     }
 }
 
-fn checked(message: &Value) -> Result<Value, String> {
-    let role = message["role"].as_str().ok_or("a message has no role")?;
-    if !["system", "user", "assistant", "tool"].contains(&role) {
-        return Err(format!("there is no role {role}"));
-    }
-    let has_calls = message["tool_calls"]
-        .as_array()
-        .is_some_and(|calls| !calls.is_empty());
-    match &message["content"] {
-        Value::String(_) => Ok(message.clone()),
-        Value::Null if has_calls => {
-            let mut message = message.clone();
-            message["content"] = json!("");
-            Ok(message)
-        }
-        _ => Err(format!("a message of the {role} has no text")),
-    }
-}
-
 /// One side of a prompt and completion row.
-fn side(row: &Value, name: &str, role: &str) -> Result<Vec<Value>, String> {
+fn side(row: &mut Map<String, Value>, name: &str, role: &str) -> Result<Vec<Value>, String> {
     match row.get(name) {
-        Some(Value::String(text)) => Ok(vec![json!({"role": role, "content": text})]),
-        Some(Value::Array(_)) => list(row, name)?.iter().map(checked).collect(),
+        Some(Value::String(_)) => {
+            let content = text(row, name)?;
+            Ok(vec![json!({"role": role, "content": content})])
+        }
+        Some(Value::Array(_)) => read_all(row, name, message::read),
         _ => Err(format!("{name} is neither a text nor a list of messages")),
     }
 }
 
-fn from_sharegpt(turn: &Value) -> Result<Value, String> {
-    let (from, value) = (turn["from"].as_str(), turn["value"].as_str());
-    let (Some(from), Some(value)) = (from, value) else {
-        return Err("a turn has no from or no value".into());
+/// Earlier turns are learnt from too, as LLaMA-Factory does with this form.
+fn alpaca(row: &mut Map<String, Value>) -> Result<Vec<Value>, String> {
+    if let Some(name) = ["instruction", "output"]
+        .iter()
+        .find(|name| !row.contains_key(**name))
+    {
+        return Err(format!("it has no {name}"));
+    }
+    let wrong = || "history is not a list of pairs of texts".to_owned();
+    let mut pairs: Vec<(String, String)> = match row.shift_remove("history") {
+        None => Vec::new(),
+        Some(history) => serde_json::from_value(history).map_err(|_| wrong())?,
     };
-    let role = match from {
-        "system" => "system",
-        "human" | "user" => "user",
-        "gpt" | "assistant" | "chatgpt" | "bing" | "bard" => "assistant",
-        "tool" | "observation" | "function_response" => "tool",
-        other => return Err(format!("a turn is from {other}")),
-    };
-    Ok(json!({"role": role, "content": value}))
+    let input = text(row, "input")?;
+    let mut question = text(row, "instruction")?;
+    if !input.is_empty() {
+        question = format!("{question}\n\n{input}");
+    }
+    pairs.push((question, text(row, "output")?));
+    let messages = pairs.into_iter().flat_map(|(user, assistant)| {
+        [
+            json!({"role": "user", "content": user}),
+            json!({"role": "assistant", "content": assistant}),
+        ]
+    });
+    Ok(messages.collect())
 }
 
-/// A rollout as a row: the conversation as the policy had it, its own replies marked with `train`.
-pub fn of_trajectory(trajectory: &Trajectory) -> Value {
-    json!({
-        "id": trajectory.id.as_str(),
-        "task": trajectory.task.as_str(),
-        "correct": trajectory.verdict.correct,
-        "messages": trajectory.messages.iter().map(message).collect::<Vec<_>>(),
-    })
-}
-
-fn message(message: &Message) -> Value {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
-    let mut written = json!({"role": role, "content": message.content});
-    if role == "assistant" {
-        written["train"] = json!(message.train);
+/// Puts a row's own system prompt first.
+fn put_system(messages: &mut Vec<Value>, system: String) -> Result<(), String> {
+    if system.is_empty() {
+        return Ok(());
     }
-    if !message.tool_calls.is_empty() && message.is_native {
-        let call = |call: &ToolCall| json!({"type": "function", "function": {"name": call.tool, "arguments": call.arguments}});
-        written["tool_calls"] = message.tool_calls.iter().map(call).collect();
+    match messages.first().filter(|first| first["role"] == "system") {
+        Some(first) if first["content"] == system => Ok(()),
+        Some(_) => Err("system is another one than that of the first message".into()),
+        None => {
+            messages.insert(0, json!({"role": "system", "content": system}));
+            Ok(())
+        }
     }
-    written
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(row: &Value, form: Form) -> Result<Value, String> {
-        read(&row.to_string(), form)
-            .map(|rows| rows[0]["messages"].clone())
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn all_forms_become_messages() {
-        let plain =
-            json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]);
-        for row in [
-            json!({"messages": plain}),
-            json!({"prompt": "q", "completion": "a"}),
-            json!({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]}),
-            json!({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}),
-            json!({"instruction": "q", "input": "", "output": "a"}),
-        ] {
-            assert_eq!(one(&row, Form::Auto).as_ref(), Ok(&plain), "{row}");
-        }
-        let alpaca = json!({"system": "s", "instruction": "q", "input": "i", "output": "a"});
-        let messages = one(&alpaca, Form::Alpaca).expect("row");
-        assert_eq!(
-            (&messages[0]["content"], &messages[1]["content"]),
-            (&json!("s"), &json!("q\n\ni"))
-        );
-        let earlier = json!({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "old"},
-            {"role": "user", "content": "r"}], "completion": "a"});
-        let messages = one(&earlier, Form::Auto).expect("row");
-        assert_eq!(
-            (&messages[1]["train"], &messages[3].get("train")),
-            (&json!(false), &None)
-        );
-    }
-
-    #[test]
-    fn ids_tools_and_calls_are_kept_and_faults_name_their_line() {
-        let text = "\n{\"id\": \"x\", \"tools\": [{\"a\": 1}], \"messages\": [{\"role\": \"assistant\", \"content\": null, \
-            \"tool_calls\": [{\"function\": {}}]}]}\n{\"text\": \"no\"}";
-        let error = read(text, Form::Auto).expect_err("line 3");
-        assert_eq!(
-            (error.line, error.reason.starts_with("none of messages")),
-            (3, true)
-        );
-        let rows = read(text.lines().nth(1).expect("line"), Form::Auto).expect("row");
-        assert_eq!(
-            (&rows[0]["id"], &rows[0]["messages"][0]["content"]),
-            (&json!("x"), &json!(""))
-        );
-        assert_eq!(rows[0]["tools"], json!([{"a": 1}]));
-        for wrong in [
-            json!({"messages": []}),
-            json!({"messages": [{"role": "robot", "content": "x"}]}),
-            json!({"messages": [{"role": "user"}]}),
-            json!({"conversations": [{"from": "alien", "value": "x"}]}),
-            json!({"prompt": 5, "completion": "x"}),
-            json!({"instruction": 5, "output": "x"}),
-        ] {
-            assert!(one(&wrong, Form::Auto).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ mod vote;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::{CallFormat, Harness, Hook, Tool, ToolName};
+use harness::{CallFormat, Harness, Hook};
 
 use crate::conversation;
 use crate::policy::{Completion, CompletionRequest, Policy, PolicyError, ToolSchema};
@@ -247,13 +247,7 @@ impl<'a> Run<'a> {
         if self.format != CallFormat::Native {
             return Vec::new();
         }
-        let tools = self.harness.tools.iter();
-        let schema = |(name, tool): (&ToolName, &Tool)| ToolSchema {
-            name: name.to_string(),
-            description: tool.description.trim().to_owned(),
-            parameters: tool.parameters.clone(),
-        };
-        tools.map(schema).collect()
+        ToolSchema::of(&self.harness.tools)
     }
 
     /// Wall time that remains.

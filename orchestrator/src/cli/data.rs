@@ -1,12 +1,15 @@
 //! `coharness data`: what is trained on, to be looked at and moved.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use harness::{Harness, HarnessId};
 use model::chat_template::ChatTemplate;
 use model::tokenizer::{TokenStream, Tokenizer};
+use registry::Registry;
 use serde_json::Value;
 use trainer::Row;
 use trainer::conversation::Encoder;
@@ -17,6 +20,7 @@ use crate::base_model::BaseModel;
 use crate::chat_rows::{self, Form};
 use crate::config::Loaded;
 use crate::error::RunError;
+use crate::run::{Saved, registry_path};
 use crate::store::{Store, TrajectoryFilter};
 
 /// Training data.
@@ -199,12 +203,51 @@ async fn export(root: &Path, args: ExportArgs) -> Result<ExitCode, RunError> {
     };
     let store = Store::open(&directory).await?;
     let rows = store.trajectories(&filter).await?;
+    let harnesses = harnesses(&directory, &store).await?;
+    let mut unknown = 0;
     for row in &rows {
         if let Some(trajectory) = store.trajectory_of(&row.id).await? {
-            print(&chat_rows::of_trajectory(&trajectory).to_string());
+            let harness = harnesses.get(&trajectory.harness);
+            unknown += usize::from(harness.is_none());
+            print(&chat_rows::of_trajectory(&trajectory, harness).to_string());
         }
     }
     store.close().await;
     say(&format!("{} rollouts on evolve problems", rows.len()));
+    if unknown > 0 {
+        say(&format!(
+            "{unknown} of them are written without tools: their harness is no version of the run"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A run's harnesses by content id: its versions, and these as the model loop gathers under them, at a
+/// temperature of its own.
+async fn harnesses(
+    directory: &Path,
+    store: &Store,
+) -> Result<BTreeMap<HarnessId, Harness>, RunError> {
+    let path = registry_path(directory);
+    let mut found = BTreeMap::new();
+    if !path.exists() {
+        return Ok(found);
+    }
+    let saved = Saved::read(store).await?;
+    let temperature = saved.and_then(|saved| saved.config.model_loop.temperature);
+    let registry = Registry::open_read_only(&path)?;
+    for version in registry.history()? {
+        // A commit made by hand may hold no harness.
+        if version.harness.is_none() {
+            continue;
+        }
+        let (_, harness) = registry.load(&version.name.to_string())?;
+        if let Some(temperature) = temperature {
+            let mut explorer = harness.clone();
+            explorer.middleware.sampling.temperature = temperature;
+            found.insert(explorer.id(), explorer);
+        }
+        found.insert(harness.id(), harness);
+    }
+    Ok(found)
 }

@@ -1,10 +1,22 @@
 //! `coharness data`: what a person sees of training rows, and what moves in and out.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use coharness::splits::Splits;
+use coharness::store::{Basis, Made};
+use harness::{CallFormat, Harness};
 use insta::assert_snapshot;
+use rollout::verifier::{VerifierKind, build};
+use rollout::{
+    Agent, BoxFuture, Completion, CompletionRequest, Finish, NativeCall, Policy, PolicyError,
+    PolicyId, RolloutBudget, Split, Task, TaskId, Usage,
+};
+use serde_json::{Value, json};
 
 use crate::Place;
+use crate::scene::{FortyTwo, Scene, small};
 
 fn inspect(place: &Place, file: &str) -> String {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
@@ -49,4 +61,183 @@ fn other_forms_are_imported_and_a_wrong_line_is_named() {
         import("absent.jsonl"),
     ];
     assert_snapshot!("import", shown.join("\n---\n"));
+}
+
+/// Calls the tool twice in its first reply and answers in its second; with or without an interface
+/// for calls.
+struct Caller {
+    id: PolicyId,
+    has_interface: bool,
+    has_called: AtomicBool,
+}
+
+impl Policy for Caller {
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+
+    fn has_tool_interface(&self) -> bool {
+        self.has_interface
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        assert_eq!(request.tools.is_empty(), !self.has_interface);
+        let is_first = !self.has_called.swap(true, Ordering::Relaxed);
+        let call = |code: &str| NativeCall {
+            tool: "python".into(),
+            arguments: json!({"code": code}),
+        };
+        let (text, tool_calls) = match (is_first, self.has_interface) {
+            (true, true) => ("I compute.", vec![call("print(42)"), call("print(6 * 7)")]),
+            (true, false) => (
+                "<tool_call>\n{\"name\": \"python\", \"arguments\": {\"code\": \"print(42)\"}}\n</tool_call>",
+                Vec::new(),
+            ),
+            (false, _) => ("It is \\boxed{42}.", Vec::new()),
+        };
+        let finish = if tool_calls.is_empty() {
+            Finish::Stop
+        } else {
+            Finish::ToolCalls
+        };
+        let completion = Completion {
+            text: text.into(),
+            reasoning: String::new(),
+            finish,
+            finish_reason: None,
+            prompt_ids: Vec::new(),
+            output_ids: Vec::new(),
+            logprobs: Vec::new(),
+            usage: Usage::default(),
+            tool_calls,
+        };
+        Box::pin(async move { Ok(completion) })
+    }
+}
+
+/// A run with one rollout of that policy, under a harness that asks for calls through the interface.
+async fn run_with_a_rollout(place: &Place, has_interface: bool) -> Harness {
+    let mut start = harness::naive().expect("the shipped harness");
+    start.middleware.protocol.call_format = CallFormat::Native;
+    let directory = place.path().join(".coharness/runs/small-seed0");
+    let scene = Scene {
+        config: &small([1, 1, 1], ""),
+        splits: Splits::only_test(Vec::new()),
+        directory: &directory,
+        is_aloud: false,
+    };
+    let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    let task = Task {
+        id: TaskId::new("t"),
+        problem: "What is 6 * 7?".into(),
+        answer: "42".into(),
+    };
+    let agent = Agent {
+        harness: Arc::new(start.clone()),
+        policy: Arc::new(Caller {
+            id: PolicyId::new("caller"),
+            has_interface,
+            has_called: AtomicBool::new(false),
+        }),
+        sandbox: Arc::new(FortyTwo),
+        verifier: build(&VerifierKind::Integer, None),
+        budget: RolloutBudget {
+            max_tokens: 1000,
+            wall: std::time::Duration::from_secs(60),
+        },
+        sandbox_level: "test".into(),
+    };
+    let trajectory = rollout::rollout(&agent, &task, Split::Evolve, 0).await;
+    assert!(trajectory.verdict.correct, "{trajectory:?}");
+    let basis = Basis::of(&task, &VerifierKind::Integer);
+    let made = Made { round: 1, at: 0 };
+    let recorded = workshop.store.record_trajectory(&trajectory, &basis, made);
+    recorded.await.expect("recorded");
+    start
+}
+
+/// The one row that is exported, and what is said beside it.
+fn exported(place: &Place) -> (Value, String) {
+    let output = place.command(&["data", "export"]).output().expect("runs");
+    assert!(output.status.success(), "{}", place.transcript(&output));
+    let row = serde_json::from_slice(&output.stdout).expect("one line of JSON");
+    (row, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[tokio::test]
+async fn an_exported_rollout_has_its_tools_and_calls_and_is_imported_as_it_is() {
+    let place = Place::new();
+    let harness = run_with_a_rollout(&place, true).await;
+    let (row, said) = exported(&place);
+    assert_eq!(said, "1 rollouts on evolve problems\n");
+    let (name, tool) = harness.tools.iter().next().expect("a tool");
+    let function = json!({
+        "name": name.as_str(),
+        "description": tool.description.trim(),
+        "parameters": tool.parameters,
+    });
+    assert_eq!(
+        row["tools"],
+        json!([{"type": "function", "function": function}])
+    );
+    let call = |id: &str, code: &str| {
+        let function = json!({"name": "python", "arguments": {"code": code}});
+        json!({"id": id, "type": "function", "function": function})
+    };
+    let messages = row["messages"].as_array().expect("messages");
+    let said = &messages[messages.len() - 4..];
+    assert_eq!(
+        said[0],
+        json!({
+            "role": "assistant", "content": "I compute.", "train": true,
+            "tool_calls": [call("call_1", "print(42)"), call("call_2", "print(6 * 7)")],
+        })
+    );
+    for (result, id) in said[1..3].iter().zip(["call_1", "call_2"]) {
+        assert_eq!(
+            (&result["role"], &result["tool_call_id"]),
+            (&json!("tool"), &json!(id))
+        );
+    }
+    assert_eq!(
+        said[3],
+        json!({"role": "assistant", "content": "It is \\boxed{42}.", "train": true})
+    );
+    place.write("rows.jsonl", &format!("{row}\n"));
+    let import = place.command(&["data", "import", "rows.jsonl"]).output();
+    let import = import.expect("runs");
+    assert!(import.status.success(), "{}", place.transcript(&import));
+    let imported: Value = serde_json::from_slice(&import.stdout).expect("JSON");
+    assert_eq!(imported, row);
+}
+
+/// A chat template would describe them a second time.
+#[tokio::test]
+async fn tools_that_the_system_prompt_describes_are_not_offered_again() {
+    let place = Place::new();
+    run_with_a_rollout(&place, false).await;
+    let (row, _) = exported(&place);
+    assert_eq!(row.get("tools"), None, "{row}");
+    assert_eq!(row["tools_in_prompt"][0]["function"]["name"], "python");
+    let text = row["messages"].to_string();
+    assert!(text.contains("<tool_call>") && !text.contains("tool_calls"));
+}
+
+#[test]
+fn a_field_that_would_be_lost_is_named_with_its_line() {
+    let place = Place::new();
+    let turns = r#"[{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]"#;
+    place.write(
+        "rows.jsonl",
+        &format!("{{\"messages\": {turns}}}\n{{\"messages\": {turns}, \"rejected\": \"b\"}}\n"),
+    );
+    let shown = place.run(&["data", "import", "rows.jsonl"]);
+    let error = "error: rows.jsonl: line 2: rejected would change what the row teaches";
+    assert!(
+        shown.contains(error) && shown.ends_with("--- exit 2\n"),
+        "{shown}"
+    );
 }

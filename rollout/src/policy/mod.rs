@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
+use harness::{Tool, ToolName};
 use model::chat_template::ChatTemplateError;
 use model::decode::EngineError;
 use model::grammar::GrammarError;
@@ -16,6 +17,7 @@ use model::tokenizer::TokenizerError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::protocol::Tools;
 use crate::trajectory::{Message, Usage};
 
 pub use local::{LocalPolicy, LocalPolicyOptions};
@@ -58,6 +60,18 @@ pub struct ToolSchema {
     pub description: String,
     /// JSON Schema of the arguments.
     pub parameters: Value,
+}
+
+impl ToolSchema {
+    /// The tools of a harness, in their order.
+    pub fn of(tools: &Tools) -> Vec<Self> {
+        let schema = |(name, tool): (&ToolName, &Tool)| ToolSchema {
+            name: name.to_string(),
+            description: tool.description.trim().to_owned(),
+            parameters: tool.parameters.clone(),
+        };
+        tools.iter().map(schema).collect()
+    }
 }
 
 /// What a policy is asked for.
