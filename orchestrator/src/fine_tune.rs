@@ -20,16 +20,14 @@ use trainer::{
 use crate::clock::unix_seconds;
 use crate::config::StartKind;
 use crate::error::RunError;
+use crate::left_out::LeftOut;
 use crate::observer::{Notice, Phase};
 use crate::report::{SelectionRow, TrainRow, ValidationRow, kind};
 use crate::selection::Chosen;
 use crate::stop::StopReason;
 use crate::trained_weights::{self, TrainedWeights};
-use crate::training_rows::{held_out, row_of_messages, rows};
+use crate::training_rows::{Found, found, held_out};
 use crate::workshop::Workshop;
-
-/// Share of rows that may be refused before the whole set is.
-const MAX_REFUSED_SHARE: f64 = 0.2;
 
 /// Journal entry of a finished fine-tuning.
 #[derive(Serialize, Deserialize)]
@@ -56,53 +54,61 @@ struct Spent {
 }
 
 impl Workshop {
-    /// What the chosen trajectories teach.
+    /// What the chosen trajectories teach; what they don't goes to `left_out`, and the observer hears of it.
     ///
     /// # Errors
-    /// [`RunError::Dataset`] when that is nothing.
+    /// [`RunError::Dataset`] when there is nothing to learn, or too much would be left out.
     pub(crate) fn lesson(
         &self,
         chosen: &[Chosen],
         selection: SelectionRow,
+        left_out: &mut LeftOut,
     ) -> Result<Lesson, RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
         let mut usable = Vec::with_capacity(chosen.len());
         for Chosen { trajectory, weight } in chosen {
-            let mut found = rows(trajectory, &base.stop_tokens);
-            if found.is_empty() {
-                found.extend(row_of_messages(base, trajectory)?);
+            let Found {
+                mut rows,
+                left_out: reasons,
+                endless,
+            } = found(base, trajectory)?;
+            for reason in reasons {
+                left_out.add(reason, trajectory.id.as_str());
             }
-            for row in &mut found {
+            for row in &mut rows {
                 row.weight = *weight;
+                match row.refusal(sft.max_tokens) {
+                    Some(reason) => left_out.add(reason.into(), &row.id),
+                    None => {
+                        left_out.kept += 1;
+                        left_out.endless += usize::from(endless.contains(&row.id));
+                    }
+                }
             }
-            if !found.is_empty() {
-                usable.push((trajectory, found));
+            if !rows.is_empty() {
+                usable.push((trajectory, rows));
             }
         }
-        let lost = chosen.len() - usable.len();
+        let row = left_out.row(0);
+        for told in [row.told(), row.told_of_ends()].into_iter().flatten() {
+            self.notice(Notice::Warning(told));
+        }
         let problems = usable
             .iter()
             .map(|(trajectory, _)| trajectory.task_hash.as_str());
         let aside = held_out(problems, sft.validation, self.seed().derive("validation"));
         let (mut all, mut validated) = (Vec::new(), BTreeSet::new());
         let mut trajectories = 0;
-        for (trajectory, found) in usable {
+        for (trajectory, rows) in usable {
             if aside.contains(trajectory.task_hash.as_str()) {
-                validated.extend(found.iter().map(|row| row.id.clone()));
-            } else {
+                validated.extend(rows.iter().map(|row| row.id.clone()));
+            } else if rows.iter().any(|row| row.refusal(sft.max_tokens).is_none()) {
                 trajectories += 1;
             }
-            all.extend(found);
+            all.extend(rows);
         }
-        if lost > 0 {
-            self.notice(Notice::Warning(format!(
-                "{lost} of {} trajectories can't be trained on: the chat template changes earlier turns, or \
-                 calls are native and the server gives no token ids",
-                chosen.len()
-            )));
-        }
-        let dataset = Dataset::new(all, sft.max_tokens, MAX_REFUSED_SHARE)?
+        let dataset = Dataset::new(all, sft.max_tokens, sft.max_refused)?
             .hold_out(|row| validated.contains(&row.id))?;
         if sft.validation > 0.0 && dataset.validation().is_empty() {
             self.notice(Notice::Warning(
@@ -250,11 +256,6 @@ impl Workshop {
     ) -> Result<String, RunError> {
         let base = self.require_base()?;
         let dataset = &lesson.dataset;
-        for (id, reason) in dataset.refused() {
-            self.notice(Notice::Warning(format!(
-                "row {id} is left out of training: {reason}"
-            )));
-        }
         let sft = &self.loaded.config.model_loop.sft;
         let options = sft.options(self.seed().derive("train").derive(round).value());
         let start = current.filter(|_| sft.start() == StartKind::Current);

@@ -8,7 +8,7 @@
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once;
 //!   [`history`] is what was tried so far.
 //! - [`training_rows`] says what teaches, and what is validated on; `fine_tune` trains on it, and
-//!   `trained_weights` keeps what comes out.
+//!   `trained_weights` keeps what comes out; [`left_out`] counts what isn't trained on.
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
@@ -35,6 +35,7 @@ mod fine_tune;
 pub mod gate;
 pub mod harness_loop;
 pub mod history;
+pub mod left_out;
 mod lineage;
 pub mod model_loop;
 pub mod observer;

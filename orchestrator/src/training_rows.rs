@@ -10,6 +10,7 @@ use trainer::conversation::{ConversationError, Encoder};
 
 use crate::base_model::BaseModel;
 use crate::error::RunError;
+use crate::left_out::Reason;
 use crate::seed::Seed;
 
 /// The problems that are validated on, of those named by their hashes: `share` of them, but at least
@@ -36,12 +37,45 @@ pub fn held_out<'a>(
     ranked.into_iter().take(count).collect()
 }
 
+/// What a trajectory gives to learn from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Why something of it gives no row.
+    pub left_out: Vec<Reason>,
+    /// Names of rows in which a turn ends without an end-of-turn token, at a stop text or after a call.
+    pub endless: Vec<String>,
+}
+
+/// What a trajectory gives to learn from: the rows of its token ids, or where these have none that of its
+/// messages.
+///
+/// # Errors
+/// When the model's template or tokenizer fails.
+pub fn found(base: &BaseModel, trajectory: &Trajectory) -> Result<Found, RunError> {
+    let found = rows(trajectory, &base.stop_tokens);
+    if !found.rows.is_empty() {
+        return Ok(found);
+    }
+    Ok(match row_of_messages(base, trajectory)? {
+        Ok(row) => Found {
+            rows: vec![row],
+            ..Found::default()
+        },
+        Err(reason) => Found {
+            left_out: vec![reason],
+            ..Found::default()
+        },
+    })
+}
+
 /// Token rows of one trajectory, from the ids its policy produced: nothing is tokenised again.
 ///
 /// A call whose prompt continues the previous call's prompt and reply shares one row with it. What
 /// the policy wrote is supervised, and so is an end-of-turn token that follows it in the next
 /// prompt: a reply cut by a stop string or after its call should have ended there.
-pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
+pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Found {
     let mut rows: Vec<(Vec<u32>, Vec<bool>)> = Vec::new();
     for call in trajectory
         .model_calls
@@ -71,18 +105,26 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Vec<Row> {
             }
         }
     }
-    let name = |index: usize| format!("{}#{index}", trajectory.id.as_str());
+    let all = rows.len();
     // A reply that was cut leaves nothing to learn.
     rows.retain(|(_, mask)| mask.contains(&true));
-    rows.into_iter()
-        .enumerate()
-        .map(|(index, (tokens, mask))| Row {
-            id: name(index),
+    let mut found = Found {
+        left_out: vec![Reason::NoTargetTokens; all - rows.len()],
+        ..Found::default()
+    };
+    for (index, (tokens, mask)) in rows.into_iter().enumerate() {
+        let id = format!("{}#{index}", trajectory.id.as_str());
+        if is_endless(&tokens, &mask, end_of_turn) {
+            found.endless.push(id.clone());
+        }
+        found.rows.push(Row {
+            id,
             tokens,
             mask,
             weight: 1.0,
-        })
-        .collect()
+        });
+    }
+    found
 }
 
 fn append_reply(tokens: &mut Vec<u32>, mask: &mut Vec<bool>, call: &ModelCall) {
@@ -90,14 +132,24 @@ fn append_reply(tokens: &mut Vec<u32>, mask: &mut Vec<bool>, call: &ModelCall) {
     mask.resize(tokens.len(), true);
 }
 
+/// Whether a stretch of what counts ends with another token than one that ends a turn.
+fn is_endless(tokens: &[u32], mask: &[bool], end_of_turn: &[u32]) -> bool {
+    let is_last = |at: usize| mask[at] && mask.get(at + 1) != Some(&true);
+    (0..tokens.len()).any(|at| is_last(at) && !end_of_turn.contains(&tokens[at]))
+}
+
 /// The row of a conversation whose policy gave no token ids (a server): the final rendering is
 /// tokenised once, and supervised is what the template puts out for messages the policy wrote,
 /// their end-of-turn token included.
 ///
-/// Nothing is returned when the template does not keep earlier turns as they were (reasoning that
-/// it drops, say): then there is no telling which text of the final rendering the policy wrote. Nor
-/// for calls through the server's own interface, which only the server knows how to write.
-pub fn row_of_messages(base: &BaseModel, trajectory: &Trajectory) -> Result<Option<Row>, RunError> {
+/// There is none when the template does not keep earlier turns as they were (reasoning that it
+/// drops, say): then there is no telling which text of the final rendering the policy wrote. Nor
+/// for calls through the server's own interface, which only the server knows how to write, nor
+/// where what counts can't be told to the token.
+pub fn row_of_messages(
+    base: &BaseModel,
+    trajectory: &Trajectory,
+) -> Result<Result<Row, Reason>, RunError> {
     let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
     let encoder = Encoder {
         tokenizer: &base.tokenizer,
@@ -112,10 +164,10 @@ fn row_of(
     encoder: &Encoder<'_>,
     renderer: &Renderer,
     trajectory: &Trajectory,
-) -> Result<Option<Row>, RunError> {
+) -> Result<Result<Row, Reason>, RunError> {
     let messages = &trajectory.messages;
     if messages.iter().any(|message| message.is_native) {
-        return Ok(None);
+        return Ok(Err(Reason::NativeCalls));
     }
     let written = messages.iter().map(|message| {
         let mut written = renderer.written(message);
@@ -124,15 +176,13 @@ fn row_of(
     });
     let written: Vec<Value> = written.collect();
     match encoder.encode_nearly(trajectory.id.as_str(), &written) {
-        Ok(row) => Ok(Some(row)),
+        Ok(row) => Ok(Ok(row)),
         Err(ConversationError::Template(error)) => Err(error.into()),
         Err(ConversationError::Tokenizer(error)) => Err(error.into()),
-        Err(
-            ConversationError::NothingTrained
-            | ConversationError::Rewritten { .. }
-            | ConversationError::NoEnd { .. }
-            | ConversationError::Straddled { .. },
-        ) => Ok(None),
+        Err(ConversationError::NothingTrained) => Ok(Err(Reason::NoTargetTokens)),
+        Err(ConversationError::Rewritten { .. }) => Ok(Err(Reason::RewrittenTurns)),
+        Err(ConversationError::NoEnd { .. }) => Ok(Err(Reason::NoEndOfTurn)),
+        Err(ConversationError::Straddled { .. }) => Ok(Err(Reason::SplitSpecialToken)),
     }
 }
 
@@ -140,7 +190,8 @@ fn row_of(
 mod tests {
     use model::tokenizer::Tokenizer;
     use proptest::prelude::*;
-    use rollout::trajectory::{Message, Role};
+    use rollout::policy::Finish;
+    use rollout::trajectory::{Message, Role, Usage};
     use serde_json::Map;
 
     use super::*;
@@ -154,7 +205,7 @@ mod tests {
         Tokenizer::from_file(&file).expect("tokenizer")
     }
 
-    fn row(tokenizer: &Tokenizer, template: &str, messages: &[Message]) -> Option<Row> {
+    fn row(tokenizer: &Tokenizer, template: &str, messages: &[Message]) -> Result<Row, Reason> {
         let renderer = Renderer::new(tokenizer, template, Map::new()).expect("template");
         let encoder = Encoder {
             tokenizer,
@@ -220,16 +271,20 @@ mod tests {
                 messages.push(message(Role::Assistant, reply, *train));
             }
             let expected = plain_row(&tokenizer, CHATML, &messages);
-            prop_assert_eq!(row(&tokenizer, CHATML, &messages), Some(expected));
-            // Without an end, all of it.
+            prop_assert_eq!(row(&tokenizer, CHATML, &messages), Ok(expected));
+            // Without an end nothing would teach when to stop.
             let endless = CHATML.replace("<|im_end|>", "");
-            let expected = plain_row(&tokenizer, &endless, &messages);
-            prop_assert_eq!(row(&tokenizer, &endless, &messages), Some(expected));
+            let found = row(&tokenizer, &endless, &messages);
+            if turns.iter().any(|(_, _, train)| *train) {
+                prop_assert_eq!(found, Err(Reason::NoEndOfTurn));
+            } else {
+                prop_assert_eq!(found.map(|row| row.targets()), Ok(0));
+            }
         }
     }
 
     #[test]
-    fn what_cannot_be_told_gives_no_row() {
+    fn what_cannot_be_told_gives_no_row_but_a_reason() {
         let tokenizer = tokenizer();
         let said = || {
             vec![
@@ -237,16 +292,70 @@ mod tests {
                 message(Role::Assistant, "a", true),
             ]
         };
-        assert!(row(&tokenizer, CHATML, &said()).is_some());
+        assert!(row(&tokenizer, CHATML, &said()).is_ok());
         let forgetful = CHATML.replace(
             "{{ m.content }}",
             "{% if loop.last %}{{ m.content }}{% endif %}",
         );
         let twice = [said(), said()].concat();
-        assert_eq!(row(&tokenizer, &forgetful, &twice), None);
+        assert_eq!(
+            row(&tokenizer, &forgetful, &twice),
+            Err(Reason::RewrittenTurns)
+        );
         let mut native = said();
         native[1].is_native = true;
-        assert_eq!(row(&tokenizer, CHATML, &native), None);
+        assert_eq!(row(&tokenizer, CHATML, &native), Err(Reason::NativeCalls));
+        // The mark ends inside the token that ends the turn.
+        let halved = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_{% endgeneration %}end|>{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}";
+        assert_eq!(
+            row(&tokenizer, halved, &said()),
+            Err(Reason::SplitSpecialToken)
+        );
+    }
+
+    /// A call of the policy, from ids.
+    fn call(prompt: &[u32], output: &[u32]) -> ModelCall {
+        ModelCall {
+            seed: 0,
+            prompt_ids: prompt.to_vec(),
+            output_ids: output.to_vec(),
+            logprobs: Vec::new(),
+            usage: Usage::default(),
+            finish: Finish::Stop,
+            finish_reason: None,
+            reasoning: String::new(),
+        }
+    }
+
+    #[test]
+    fn rows_without_anything_to_learn_and_turns_without_an_end_are_told() {
+        const END: u32 = 9;
+        let of = |calls: Vec<ModelCall>| {
+            let mut trajectory = trajectory();
+            trajectory.model_calls = calls;
+            rows(&trajectory, &[END])
+        };
+        // A reply that was cut has no ids; then the conversation was compacted, and went on.
+        let found = of(vec![
+            call(&[1, 2], &[]),
+            call(&[1, 3], &[4]),
+            call(&[1, 3, 4, END, 5], &[6, END]),
+        ]);
+        assert_eq!(found.left_out, [Reason::NoTargetTokens]);
+        assert_eq!(found.endless, Vec::<String>::new());
+        let [row] = &found.rows[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(row.tokens, [1, 3, 4, END, 5, 6, END]);
+        assert_eq!(row.mask, [false, false, true, true, false, true, true]);
+        assert!(row.id.ends_with("#0"), "{}", row.id);
+        // A stop text ended the last reply.
+        let found = of(vec![call(&[1, 2], &[3, 4])]);
+        assert!(found.left_out.is_empty());
+        assert_eq!(found.endless, [found.rows[0].id.clone()]);
+        // A turn in the middle that the template doesn't end.
+        let found = of(vec![call(&[1], &[2]), call(&[1, 2, 3], &[4, END])]);
+        assert_eq!((found.rows.len(), found.endless.len()), (1, 1));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum ConversationError {
         /// Index of the message.
         message: usize,
     },
-    /// A token lies across the border of what counts.
+    /// A token lies across one of the borders of what counts.
     #[error("message {message}: the token {token:?} lies across its border")]
     Straddled {
         /// Index of the message.
@@ -79,26 +79,26 @@ impl Encoder<'_> {
             return Err(ConversationError::NothingTrained);
         }
         for turn in &found.turns {
-            let message = turn.message;
-            if !turn.has_end {
-                return Err(ConversationError::NoEnd { message });
-            }
-            if let Some(token) = &turn.straddling {
-                let token = token.clone();
-                return Err(ConversationError::Straddled { message, token });
-            }
+            turn.check(true)?;
         }
         Ok(found.row(id))
     }
 
-    /// The same for a conversation that a policy had, and of which there is no better record: a token
-    /// that lies across the border of what it wrote counts, and a turn without an end counts up to the
-    /// next message.
+    /// The same for a conversation that a policy had, and of which there is no better record: an
+    /// ordinary token that lies across a border of what it wrote counts, since many a template ends
+    /// the opening of a turn with a text that the reply's first token takes in. A special token is
+    /// the template's alone and must not. Where nothing was written to be trained on, no token of the
+    /// row counts.
     ///
     /// # Errors
-    /// When the template rewrites earlier turns, or can't render the conversation.
+    /// When the template rewrites earlier turns, puts out a turn without an end, lets what counts end
+    /// or begin inside a special token, or can't render the conversation.
     pub fn encode_nearly(&self, id: &str, messages: &[Value]) -> Result<Row, ConversationError> {
-        Ok(self.find(messages, None)?.row(id))
+        let found = self.find(messages, None)?;
+        for turn in &found.turns {
+            turn.check(false)?;
+        }
+        Ok(found.row(id))
     }
 
     /// The tokens of a conversation, and where its trained messages are among them.
@@ -144,13 +144,21 @@ impl Encoder<'_> {
             let first = tokens.clone().find(inside);
             // What the template puts behind the end of a turn nobody wrote.
             let last = tokens.clone().find(is_end);
-            let straddling = first.map(|first| encoded.ranges[first].clone());
-            let straddling = straddling.filter(|range| range.start < start);
+            let counted = first.zip(last.or_else(|| tokens.rfind(inside)));
+            let reaches_out = |at: &usize| {
+                let range = &encoded.ranges[*at];
+                range.start < start || range.end > end
+            };
+            let straddling = |at: usize| Straddling {
+                text: whole.text[encoded.ranges[at].clone()].to_owned(),
+                is_special: self.tokenizer.is_special(encoded.ids[at]),
+            };
+            let borders = counted.into_iter().flat_map(|(first, last)| [first, last]);
             turns.push(Turn {
                 message,
                 has_end: last.is_some(),
-                straddling: straddling.map(|range| whole.text[range].to_owned()),
-                tokens: first.zip(last.or_else(|| tokens.rfind(inside))),
+                straddling: borders.filter(reaches_out).map(straddling).collect(),
+                tokens: counted,
             });
         }
         Ok(Found {
@@ -173,8 +181,32 @@ struct Turn {
     /// Its first and its last token that counts; none where nothing of it was put out.
     tokens: Option<(usize, usize)>,
     has_end: bool,
-    /// The first token, where it begins before the message does.
-    straddling: Option<String>,
+    /// Its first and its last token, where they reach beyond it.
+    straddling: Vec<Straddling>,
+}
+
+/// A token across a border.
+struct Straddling {
+    text: String,
+    is_special: bool,
+}
+
+impl Turn {
+    /// Whether it can be learnt from. If `is_exact`, no token may reach beyond it; else no special one.
+    fn check(&self, is_exact: bool) -> Result<(), ConversationError> {
+        let message = self.message;
+        if !self.has_end {
+            return Err(ConversationError::NoEnd { message });
+        }
+        let mut wrong = self.straddling.iter();
+        match wrong.find(|token| is_exact || token.is_special) {
+            None => Ok(()),
+            Some(token) => Err(ConversationError::Straddled {
+                message,
+                token: token.text.clone(),
+            }),
+        }
+    }
 }
 
 impl Found {
@@ -217,18 +249,67 @@ mod tests {
         template: &str,
         messages: Value,
     ) -> Result<(String, String), ConversationError> {
+        encode_by(&tokenizer(), end, template, &messages, exactly)
+    }
+
+    /// As a conversation is encoded that a policy had.
+    fn encode_nearly(
+        template: &str,
+        messages: Value,
+    ) -> Result<(String, String), ConversationError> {
+        encode_by(&tokenizer(), "<|im_end|>", template, &messages, nearly)
+    }
+
+    fn exactly(encoder: &Encoder<'_>, messages: &[Value]) -> Result<Row, ConversationError> {
+        encoder.encode("r", messages, None)
+    }
+
+    fn nearly(encoder: &Encoder<'_>, messages: &[Value]) -> Result<Row, ConversationError> {
+        encoder.encode_nearly("r", messages)
+    }
+
+    fn golden() -> Vec<u8> {
         let directory =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
-        let tokenizer = Tokenizer::from_file(&directory.join("tokenizer.json")).expect("tokenizer");
+        std::fs::read(directory.join("tokenizer.json")).expect("golden file")
+    }
+
+    /// One token a byte.
+    fn tokenizer() -> Tokenizer {
+        Tokenizer::from_json(&golden()).expect("tokenizer")
+    }
+
+    /// The same, and one for two line feeds.
+    fn merging_tokenizer() -> Tokenizer {
+        let mut json: Value = serde_json::from_slice(&golden()).expect("JSON");
+        let added = json["added_tokens"].as_array().expect("tokens").clone();
+        for token in &added {
+            let text = token["content"].as_str().expect("text");
+            json["model"]["vocab"][text] = token["id"].clone();
+        }
+        json["model"]["vocab"]["ĊĊ"] = json!(256 + added.len());
+        json["model"]["merges"] = json!([["Ċ", "Ċ"]]);
+        Tokenizer::from_json(json.to_string().as_bytes()).expect("tokenizer")
+    }
+
+    type Encode = fn(&Encoder<'_>, &[Value]) -> Result<Row, ConversationError>;
+
+    fn encode_by(
+        tokenizer: &Tokenizer,
+        end: &str,
+        template: &str,
+        messages: &Value,
+        encode: Encode,
+    ) -> Result<(String, String), ConversationError> {
         let template = ChatTemplate::new(template).expect("template");
         let end = tokenizer.id_of(end).expect("token");
         let encoder = Encoder {
-            tokenizer: &tokenizer,
+            tokenizer,
             template: &template,
             variables: &Map::new(),
             stop_tokens: &[end],
         };
-        let row = encoder.encode("r", messages.as_array().expect("list"), None)?;
+        let row = encode(&encoder, messages.as_array().expect("list"))?;
         let counted: Vec<u32> = (0..row.tokens.len())
             .filter(|at| row.mask[*at])
             .map(|at| row.tokens[at])
@@ -323,5 +404,68 @@ mod tests {
             matches!(error, ConversationError::Rewritten { message: 1 }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_border_inside_a_special_token_is_refused_on_either_side() {
+        let turn = |content: &str| {
+            json!([
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": content},
+            ])
+        };
+        let marked = |before: &str, inside: &str, after: &str| {
+            format!(
+                "{{% for m in messages %}}{{% if m.role == 'assistant' %}}<|im_start|>assistant\n{before}\
+                 {{% generation %}}{inside}{{% endgeneration %}}{after}\n{{% else %}}<|im_start|>user\n\
+                 {{{{ m.content }}}}<|im_end|>\n{{% endif %}}{{% endfor %}}"
+            )
+        };
+        let content = "{{ m.content }}";
+        let whole = marked("", &format!("{content}<|im_end|>"), "");
+        let (_, counted) = encode(&whole, turn("x")).expect("row");
+        assert_eq!(counted, "x<|im_end|>");
+        for (template, special) in [
+            (
+                marked("", &format!("{content}<|im_"), "end|>"),
+                "<|im_end|>",
+            ),
+            (
+                marked("<|im_", &format!("start|>{content}<|im_end|>"), ""),
+                "<|im_start|>",
+            ),
+        ] {
+            for encode in [encode, encode_nearly] {
+                let error = encode(&template, turn("x")).expect_err("straddled");
+                let ConversationError::Straddled { message: 1, token } = &error else {
+                    panic!("{error}")
+                };
+                assert_eq!(token, special);
+            }
+        }
+        // What the template leaves outside the mark is no end that is learnt.
+        let outside = marked("", content, "<|im_end|>");
+        for encode in [encode, encode_nearly] {
+            let error = encode(&outside, turn("x")).expect_err("no end");
+            assert!(matches!(error, ConversationError::NoEnd { message: 1 }));
+        }
+    }
+
+    #[test]
+    fn an_ordinary_token_across_a_border_counts_only_where_there_is_no_better_record() {
+        // The line feed that opens the turn and the one that the reply begins with are one token.
+        let messages = json!([
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "\n\nx"},
+        ]);
+        let tokenizer = merging_tokenizer();
+        let by = |encode: Encode| encode_by(&tokenizer, "<|im_end|>", CHATML, &messages, encode);
+        let error = by(exactly).expect_err("straddled");
+        let ConversationError::Straddled { message: 1, token } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(token, "\n\n");
+        let (_, counted) = by(nearly).expect("row");
+        assert_eq!(counted, "\n\n\nx<|im_end|>");
     }
 }

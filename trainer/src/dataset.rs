@@ -80,6 +80,17 @@ impl Row {
     pub fn targets(&self) -> usize {
         self.mask.iter().skip(1).filter(|m| **m).count()
     }
+
+    /// Why it can't be trained on, if so, where rows have at most `max_tokens`.
+    pub fn refusal(&self, max_tokens: usize) -> Option<Refusal> {
+        if self.targets() == 0 {
+            Some(Refusal::NoTargetTokens)
+        } else if self.tokens.len() > max_tokens {
+            Some(Refusal::TooLong)
+        } else {
+            None
+        }
+    }
 }
 
 /// Rows as one tree with its targets.
@@ -129,12 +140,9 @@ impl Dataset {
             if !names.insert(row.id.clone()) {
                 return Err(DatasetError::Duplicate { id: row.id });
             }
-            if row.targets() == 0 {
-                refused.push((row.id, Refusal::NoTargetTokens));
-            } else if row.tokens.len() > max_tokens {
-                refused.push((row.id, Refusal::TooLong));
-            } else {
-                kept.push(row);
+            match row.refusal(max_tokens) {
+                Some(reason) => refused.push((row.id, reason)),
+                None => kept.push(row),
             }
         }
         if let Some((id, reason)) = refused.first()

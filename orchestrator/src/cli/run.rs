@@ -8,9 +8,10 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::progress::Progress;
-use super::{RunName, environment, inspect, plan, print, say, table};
+use super::{RunName, environment, inspect, plan, say};
 use crate::config::Loaded;
 use crate::error::RunError;
+use crate::left_out;
 use crate::run::Saved;
 use crate::stop::Stop;
 use crate::workshop::{Environment, run_name};
@@ -104,11 +105,10 @@ async fn start(
     ));
     let observer = Arc::new(Progress::new());
     let report = crate::run::run(loaded, root, environment, observer, watch_signals).await?;
-    if is_json {
-        print(&serde_json::to_string_pretty(&report).unwrap_or_default());
-    } else {
-        print(&table::report(&report));
-    }
+    let store = crate::store::Store::open(&root.join(&name)).await?;
+    let left_out = left_out::read(&store).await?;
+    store.close().await;
+    inspect::print_report(&report, &left_out, is_json);
     Ok(ExitCode::SUCCESS)
 }
 

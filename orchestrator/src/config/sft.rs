@@ -75,8 +75,11 @@ pub struct SftConfig {
     pub weight_decay: f64,
     /// Global norm gradients are clipped to.
     pub max_gradient_norm: f64,
-    /// Longer trajectories are refused.
+    /// Longer rows are left out.
     pub max_tokens: usize,
+    /// Share of the rows that may be left out because they are longer, or because nothing in them
+    /// counts; where more are, the round trains nothing.
+    pub max_refused: f64,
     /// Share of the problems, each with all its trajectories, that are validated on instead of
     /// learnt from: the weights with the smallest loss on them are kept. 0 keeps the last ones.
     pub validation: f64,
@@ -107,6 +110,7 @@ impl Default for SftConfig {
             weight_decay: 0.0,
             max_gradient_norm: 1.0,
             max_tokens: 4096,
+            max_refused: 0.2,
             validation: 0.0,
             validate_every: 0,
             patience: 0,
@@ -215,6 +219,12 @@ impl SftConfig {
                 "max_gradient_norm must be positive, weight_decay not negative",
             ));
         }
+        if !(0.0..=1.0).contains(&self.max_refused) {
+            return Err((
+                "model_loop.sft.max_refused",
+                "must lie between 0 and 1: it is a share of the rows",
+            ));
+        }
         if !(0.0..=0.5).contains(&self.validation) {
             return Err((
                 "model_loop.sft.validation",
@@ -244,6 +254,11 @@ mod tests {
         };
         assert_eq!(refused(with(0.6)), "model_loop.sft.validation");
         assert_eq!(refused(with(f64::NAN)), "model_loop.sft.validation");
+        let lossy = SftConfig {
+            max_refused: 1.5,
+            ..SftConfig::default()
+        };
+        assert_eq!(refused(lossy), "model_loop.sft.max_refused");
         let patient = |validation| SftConfig {
             patience: 2,
             ..with(validation)

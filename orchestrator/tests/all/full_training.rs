@@ -25,17 +25,23 @@ use crate::scene::{FortyTwo, Scene, Scripted, numbered};
 use crate::serve_model::Server;
 use crate::whole_run::Unmount;
 
-/// Counts training steps, and asks to stop after one of them.
+/// Counts training steps, and asks to stop after one of them; keeps what it is warned of.
 #[derive(Default)]
 struct Steps {
     taken: AtomicUsize,
     stop: Option<(usize, PathBuf)>,
+    warnings: Mutex<Vec<String>>,
 }
 
 impl Observer for Steps {
     fn notice(&self, notice: Notice) {
-        let Notice::Advanced { figure, .. } = notice else {
-            return;
+        let figure = match notice {
+            Notice::Advanced { figure, .. } => figure,
+            Notice::Warning(warning) => {
+                self.warnings.lock().expect("alone").push(warning);
+                return;
+            }
+            _ => return,
         };
         if !figure.starts_with("loss") {
             return;
@@ -366,6 +372,62 @@ async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
     assert_eq!(rounds(&again).await, [None, None]);
     assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
     assert_eq!(trainings(&again).await, trained);
+}
+
+/// A round on problems of which the first three are long.
+async fn round_with_long_problems(place: &Place, sft: &str) -> (TrainRow, Vec<String>) {
+    let steps = Arc::new(Steps::default());
+    let mut scene = workshop(place, knows_all, sft, Arc::clone(&steps)).await;
+    scene.splits.evolve = problems(
+        |number| {
+            let times = if number <= 3 { 40 } else { 0 };
+            format!(
+                "Question {number} to learn from?{}",
+                " Take your time.".repeat(times)
+            )
+        },
+        12,
+    );
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let round = scene.model_loop(1, &head, None, &mut history.discoveries);
+    round.await.expect("a round");
+    let trained = trainings(&scene).await.remove(0);
+    let warnings = steps.warnings.lock().expect("alone").clone();
+    (trained, warnings)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_left_out_are_counted_and_named_and_too_many_stop_the_training() {
+    let short = "epochs: 1, max_tokens: 400";
+    let told = "3 of 12 rows are left out of training: 3 longer than model_loop.sft.max_tokens (";
+    for (sft, is_trained) in [
+        (format!("{short}, max_refused: 0.25"), true),
+        (short.into(), false),
+    ] {
+        let place = Place::new();
+        let (trained, warnings) = round_with_long_problems(&place, &sft).await;
+        let warning = warnings.iter().find(|warning| warning.starts_with(told));
+        assert!(warning.is_some(), "{warnings:?}");
+        assert_eq!(trained.adapter.is_some(), is_trained, "{trained:?}");
+        assert_eq!(trained.trajectories, if is_trained { 9 } else { 0 });
+        if !is_trained {
+            let skipped = trained.skipped.expect("a reason");
+            assert!(skipped.starts_with("3 of 12 rows"), "{skipped}");
+        }
+        let output = place.command(&["report", "--json"]).output().expect("runs");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let row = &report["left_out_rows"][0];
+        assert_eq!((&row["round"], &row["kept"]), (&json!(1), &json!(9)));
+        let left_out = &row["left_out"][0];
+        assert_eq!(
+            (&left_out["reason"], &left_out["count"]),
+            (&json!("too_long"), &json!(3))
+        );
+        assert_eq!(left_out["first"].as_array().map(Vec::len), Some(3));
+        let shown = place.run(&["report"]);
+        assert!(shown.contains(&format!("round 1: {told}")), "{shown}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
