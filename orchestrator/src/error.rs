@@ -142,6 +142,16 @@ pub enum RunError {
         /// What is wrong where.
         reason: String,
     },
+    /// Two models would be served under one name, or one under none.
+    #[error("{path} can't be served as {name:?}: {reason}")]
+    ServedName {
+        /// The name.
+        name: String,
+        /// Whose it would be.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The address can't be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -249,6 +259,7 @@ impl RunError {
             | Self::NoWeights { .. }
             | Self::NoTrajectory { .. }
             | Self::Data { .. }
+            | Self::ServedName { .. }
             | Self::Export(
                 ExportError::Exists { .. }
                 | ExportError::NeedsGguf { .. }
@@ -314,6 +325,7 @@ impl RunError {
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
+            Self::ServedName { .. } => "Name it yourself: --adapter NAME=DIR.".into(),
             Self::Listen { .. } => "Choose another --port (0 takes a free one) or --host.".into(),
             Self::Server { .. } | Self::CriticServer { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::refusal::Refusal;
 use super::reply::{Answer, Counts, Header, logprobs};
 use super::request::{Chat, ChatRequest, Form};
-use super::{ModelServer, Served};
+use super::{ModelServer, Served, tool_calls};
 use crate::clock::unix_seconds;
 
 /// What the engine tells about one choice.
@@ -124,7 +124,8 @@ fn submit(
             max_new,
             sampling: chat.sampling,
             seed: chat.seed.wrapping_add(u64::from(index)),
-            stop_tokens: if chat.ignores_end {
+            // Where a grammar says when a reply is over, its end is not for the model to ignore.
+            stop_tokens: if chat.ignores_end && chat.form.is_none() {
                 Vec::new()
             } else {
                 server.stop_tokens.clone()
@@ -160,10 +161,9 @@ fn constraint(
             let compiler = server.grammars(&served.engine)?;
             ("response_format", compiler.json_schema(schema))
         }
-        Form::Call(schema) => {
+        Form::Call(functions) => {
             let compiler = server.grammars(&served.engine)?;
-            let grammar = format!("start: \"<tool_call>\\n\" %json {schema} \"\\n</tool_call>\"");
-            ("tools", compiler.lark(&grammar))
+            ("tools", compiler.lark(&tool_calls::grammar(functions)))
         }
     };
     let grammar = grammar.map_err(|error| Refusal::invalid(field, error.to_string()))?;

@@ -1,10 +1,11 @@
 //! The local engine behind OpenAI's chat API, for clients other than a run.
 //!
-//! `GET /health`, `GET /v1/models`, `POST /v1/chat/completions`, plain or streamed. One model and
+//! `GET /health`, `GET /v1/models` and one of them, `POST /v1/chat/completions`, plain or streamed. One model and
 //! any number of adapters over it share the base weights; full sets of weights are served beside them. Each
 //! has its own cache of keys and values. A client that hangs up gives its replies up.
 
 mod chat;
+mod fields;
 mod refusal;
 mod reply;
 mod request;
@@ -15,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, header};
 use axum::routing::{get, post};
 use model::chat_template::ChatTemplate;
@@ -60,13 +61,14 @@ impl ModelServer {
     /// directory.
     ///
     /// # Errors
-    /// When trained weights can't be read or an engine doesn't start.
+    /// When two have one name, trained weights can't be read, or an engine doesn't start.
     pub fn new(
         base: &BaseModel,
         trained: &[(String, PathBuf)],
         options: EngineOptions,
         api_key: Option<String>,
     ) -> Result<Self, RunError> {
+        check_names(base.name(), trained)?;
         let start = |model, adapter| {
             let tokenizer = Arc::clone(&base.tokenizer);
             Ok::<_, RunError>(Arc::new(Engine::new(model, adapter, tokenizer, options)?))
@@ -113,6 +115,17 @@ impl ModelServer {
         }
     }
 
+    /// What clients learn of a model.
+    fn card(&self, served: &Served) -> Value {
+        json!({
+            "id": served.name,
+            "object": "model",
+            "created": self.started,
+            "owned_by": "coharness",
+            "max_model_len": served.engine.context(),
+        })
+    }
+
     /// What turns schemas into constraints; all models served share one vocabulary.
     fn grammars(&self, engine: &Engine) -> Result<&GrammarCompiler, Refusal> {
         let compiler = self.grammars.get_or_init(|| {
@@ -149,11 +162,10 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let routes = Router::new()
-        .route(
-            "/health",
-            get(|| async { axum::Json(json!({"status": "ok"})) }),
-        )
+        .route("/health", get(health))
         .route("/v1/models", get(models))
+        // A name may have slashes.
+        .route("/v1/models/{*name}", get(one_model))
         .route("/v1/chat/completions", post(chat::completions))
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .with_state(Arc::new(server));
@@ -162,21 +174,84 @@ pub async fn serve(
         .await
 }
 
+/// A client finds a model by its name alone.
+fn check_names(base: &str, trained: &[(String, PathBuf)]) -> Result<(), RunError> {
+    for (index, (name, path)) in trained.iter().enumerate() {
+        let mut earlier = trained[..index].iter().map(|(name, _)| name.as_str());
+        let reason = if name.is_empty() {
+            "it is empty"
+        } else if name == base {
+            "that is the base model's"
+        } else if earlier.any(|other| other == name) {
+            "another has it"
+        } else {
+            continue;
+        };
+        return Err(RunError::ServedName {
+            name: name.clone(),
+            path: path.clone(),
+            reason,
+        });
+    }
+    Ok(())
+}
+
+/// Whether all that is served can answer. Asks for no key: those who watch a server have none.
+async fn health(State(server): State<Arc<ModelServer>>) -> Result<axum::Json<Value>, Refusal> {
+    let served = server.served.iter();
+    let states = served.map(|one| (one.name.as_str(), one.engine.is_running()));
+    state_of(states)
+}
+
+fn state_of<'a>(
+    models: impl Iterator<Item = (&'a str, bool)>,
+) -> Result<axum::Json<Value>, Refusal> {
+    let stopped: Vec<&str> = models
+        .filter(|(_, is_running)| !is_running)
+        .map(|(name, _)| name)
+        .collect();
+    if stopped.is_empty() {
+        Ok(axum::Json(json!({"status": "ok"})))
+    } else {
+        Err(Refusal::stopped(&stopped))
+    }
+}
+
 async fn models(
     State(server): State<Arc<ModelServer>>,
     headers: HeaderMap,
 ) -> Result<axum::Json<Value>, Refusal> {
     server.authorize(&headers)?;
-    let models = server.served.iter().map(|one| {
-        json!({
-            "id": one.name,
-            "object": "model",
-            "created": server.started,
-            "owned_by": "coharness",
-            "max_model_len": one.engine.context(),
-        })
-    });
+    let models = server.served.iter().map(|one| server.card(one));
     Ok(axum::Json(
         json!({"object": "list", "data": models.collect::<Vec<_>>()}),
     ))
+}
+
+async fn one_model(
+    State(server): State<Arc<ModelServer>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<axum::Json<Value>, Refusal> {
+    server.authorize(&headers)?;
+    let found = server.find(Some(&name))?;
+    Ok(axum::Json(server.card(found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_healthy_while_all_its_models_can_answer() {
+        let good = [("base", true), ("tuned", true)];
+        let axum::Json(state) = state_of(good.into_iter()).expect("healthy");
+        assert_eq!(state["status"], "ok");
+        let refusal = state_of([("base", true), ("tuned", false)].into_iter());
+        let refusal = refusal.expect_err("one has stopped");
+        assert_eq!(refusal.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refusal.message.contains("tuned") && !refusal.message.contains("base"));
+    }
 }

@@ -49,6 +49,16 @@ impl Refusal {
         }
     }
 
+    /// Models that can't answer any more, until the server is started again.
+    pub(super) fn stopped(names: &[&str]) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            message: format!("the engine of {} has stopped", names.join(", ")),
+            parameter: None,
+            code: None,
+        }
+    }
+
     /// A fault of this server.
     pub(super) fn internal(reason: impl std::fmt::Display) -> Self {
         Self {

@@ -2,12 +2,14 @@
 //!
 //! Fields are those of OpenAI's API reference and the additions that llama.cpp and vLLM share
 //! (`top_k`, `min_p`, `ignore_eos`, `return_token_ids`). What would change a reply and isn't
-//! supported is refused; fields that only describe the client are read over.
+//! supported is refused; `fields` says what is read over.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::fields;
 use super::refusal::Refusal;
+use super::tool_calls::Function;
 
 /// Most replies of one request.
 const MOST_CHOICES: u32 = 64;
@@ -49,6 +51,8 @@ pub(super) struct ChatRequest {
     #[serde(default)]
     tool_choice: Option<Value>,
     #[serde(default)]
+    parallel_tool_calls: Option<bool>,
+    #[serde(default)]
     response_format: Option<Value>,
     #[serde(default)]
     frequency_penalty: Option<f32>,
@@ -62,6 +66,9 @@ pub(super) struct ChatRequest {
     return_token_ids: Option<bool>,
     #[serde(default)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// Every other field, to be refused or read over by name.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,8 +89,8 @@ struct StreamOptions {
 pub(super) enum Form {
     /// One JSON value of a schema.
     Json(Value),
-    /// One call, its JSON of a schema.
-    Call(Value),
+    /// One call of one of these.
+    Call(Vec<Function>),
 }
 
 /// A checked request.
@@ -115,6 +122,7 @@ impl ChatRequest {
         if self.messages.is_empty() {
             return Err(Refusal::invalid("messages", "there is no message"));
         }
+        fields::check(&self.others)?;
         let messages = self
             .messages
             .into_iter()
@@ -146,6 +154,11 @@ impl ChatRequest {
             let reason = "a call can't be demanded together with a response format";
             return Err(Refusal::invalid("tool_choice", reason));
         }
+        let may_call = !tools.is_empty() && !is_none(self.tool_choice.as_ref());
+        if self.parallel_tool_calls == Some(false) && may_call && choice.is_none() {
+            let reason = "a reply may hold several calls unless tool_choice demands one";
+            return Err(Refusal::invalid("parallel_tool_calls", reason));
+        }
         let choices = self.n.unwrap_or(1);
         if choices == 0 || choices > MOST_CHOICES {
             let reason = format!("it must be from 1 to {MOST_CHOICES}");
@@ -161,8 +174,7 @@ impl ChatRequest {
         }
         Ok(Chat {
             messages,
-            tools: (!is_none(self.tool_choice.as_ref()) && !tools.is_empty())
-                .then_some(Value::Array(tools)),
+            tools: may_call.then_some(Value::Array(tools)),
             form: choice.or(format),
             variables: self.chat_template_kwargs.unwrap_or_default(),
             max_tokens: self.max_completion_tokens.or(self.max_tokens),
@@ -204,8 +216,13 @@ fn in_range(
 fn read_tools(tools: Option<Vec<Value>>) -> Result<Vec<Value>, Refusal> {
     let tools = tools.unwrap_or_default();
     for (index, tool) in tools.iter().enumerate() {
-        if !tool["function"]["name"].is_string() {
+        let function = &tool["function"];
+        if !function["name"].is_string() {
             let reason = format!("tool {index} has no function.name");
+            return Err(Refusal::invalid("tools", reason));
+        }
+        if !matches!(function["parameters"], Value::Null | Value::Object(_)) {
+            let reason = format!("tool {index}: function.parameters is no schema");
             return Err(Refusal::invalid("tools", reason));
         }
     }
@@ -232,28 +249,23 @@ fn read_choice(choice: Option<&Value>, tools: &[Value]) -> Result<Option<Form>, 
                 .ok_or_else(|| refuse("it names no function"))?,
         ),
     };
-    let call = |tool: &Value| {
-        let function = &tool["function"];
-        let parameters = match &function["parameters"] {
+    let functions = tools.iter().map(|tool| Function {
+        name: tool["function"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        parameters: match &tool["function"]["parameters"] {
             Value::Null => json!({"type": "object"}),
             schema => schema.clone(),
-        };
-        json!({
-            "type": "object",
-            "properties": {"name": {"const": function["name"]}, "arguments": parameters},
-            "required": ["name", "arguments"],
-            "additionalProperties": false,
-        })
-    };
-    let offered = tools
-        .iter()
-        .filter(|tool| name.is_none_or(|name| tool["function"]["name"] == name));
-    let calls: Vec<Value> = offered.map(call).collect();
-    match calls.len() {
-        0 => Err(refuse("no such tool is offered")),
-        1 => Ok(calls.into_iter().next().map(Form::Call)),
-        _ => Ok(Some(Form::Call(json!({"anyOf": calls})))),
+        },
+    });
+    let offered: Vec<Function> = functions
+        .filter(|function| name.is_none_or(|name| function.name == name))
+        .collect();
+    if offered.is_empty() {
+        return Err(refuse("no such tool is offered"));
     }
+    Ok(Some(Form::Call(offered)))
 }
 
 /// The form that `response_format` asks for.
@@ -326,6 +338,7 @@ fn read_message(message: Value, index: usize) -> Result<Value, Refusal> {
             read[name] = value;
         }
     }
+    fields::check_message(&message).map_err(refuse)?;
     Ok(read)
 }
 
@@ -403,15 +416,16 @@ mod tests {
             {"type": "function", "function": {"name": "b"}},
         ]);
         let choice = |choice| check(json!({"tools": tools, "tool_choice": choice})).expect("good");
-        let Some(Form::Call(schema)) = choice(json!("required")).form else {
-            panic!("a call is demanded")
+        let function = |name: &str| Function {
+            name: name.into(),
+            parameters: json!({"type": "object"}),
         };
-        assert_eq!(schema["anyOf"][1]["properties"]["name"]["const"], "b");
+        assert_eq!(
+            choice(json!("required")).form,
+            Some(Form::Call(vec![function("a"), function("b")]))
+        );
         let named = choice(json!({"type": "function", "function": {"name": "a"}}));
-        let Some(Form::Call(schema)) = named.form else {
-            panic!("a call is demanded")
-        };
-        assert_eq!(schema["properties"]["name"]["const"], "a");
+        assert_eq!(named.form, Some(Form::Call(vec![function("a")])));
         assert!(choice(json!("none")).tools.is_none() && choice(json!("auto")).tools.is_some());
     }
 
@@ -451,9 +465,29 @@ mod tests {
                 "tools": [{"type": "function", "function": {"name": "y"}}]}),
             ),
             ("tools", json!({"tools": [{"type": "function"}]})),
+            (
+                "tools",
+                json!({"tools": [{"function": {"name": "x", "parameters": "y"}}]}),
+            ),
+            (
+                "parallel_tool_calls",
+                json!({"parallel_tool_calls": false, "tools": [{"function": {"name": "x"}}]}),
+            ),
+            ("repetition_penalty", json!({"repetition_penalty": 1.2})),
+            ("guided_json", json!({"guided_json": {"type": "object"}})),
+            ("functions", json!({"functions": [{"name": "x"}]})),
+            (
+                "messages",
+                json!({"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "y"}}]}),
+            ),
         ] {
             let refusal = check(body).expect_err(field);
             assert_eq!(refusal.parameter.as_deref(), Some(field));
         }
+        // A demanded call is one, and where nothing is offered there is none.
+        let demanded = json!({"parallel_tool_calls": false, "tool_choice": "required",
+            "tools": [{"function": {"name": "x"}}]});
+        assert!(check(demanded).is_ok());
+        assert!(check(json!({"parallel_tool_calls": false, "user": "me"})).is_ok());
     }
 }

@@ -6,6 +6,29 @@ use serde_json::{Value, json};
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
+/// A function that may be called.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Function {
+    pub(super) name: String,
+    /// Schema of its arguments.
+    pub(super) parameters: Value,
+}
+
+/// The grammar, in llguidance's dialect of Lark, of a reply that is a call of one of these. Each
+/// function's schema is a document of its own there, so that a reference such as `#/$defs/Point`, of
+/// which schemas made from classes are full, leads to the definition that it means.
+pub(super) fn grammar(functions: &[Function]) -> String {
+    let call = |function: &Function| {
+        let name = Value::from(function.name.as_str());
+        // JSON strings are strings of the grammar.
+        let opening = Value::from(format!("{OPEN}\n{{\"name\": {name}, \"arguments\": "));
+        let closing = Value::from(format!("}}\n{CLOSE}"));
+        format!("{opening} %json {} {closing}", function.parameters)
+    };
+    let calls: Vec<String> = functions.iter().map(call).collect();
+    format!("start: {}", calls.join("\n  | "))
+}
+
 /// The text around the calls, and the calls as the API gives them. What opens as a call and can't
 /// be read stays text.
 pub(super) fn split(text: &str, id: &str) -> (String, Vec<Value>) {
@@ -53,7 +76,77 @@ fn read(body: &str) -> Option<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use model::decode::Constraint;
+    use model::grammar::GrammarCompiler;
+    use model::tokenizer::Tokenizer;
+
     use super::*;
+
+    /// Whether a reply, and its end after it, may be said where one of these has to be called.
+    fn may_say(functions: &[Function], reply: &str) -> bool {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../trainer/tests/golden/llama_tied/tokenizer.json");
+        let tokenizer = Tokenizer::from_file(&file).expect("tokenizer");
+        let end = tokenizer.id_of("<|im_end|>").expect("token");
+        let size = tokenizer.vocab_size();
+        let compiler = GrammarCompiler::new(&tokenizer, size, &[end]).expect("compiler");
+        let mut grammar = compiler.lark(&grammar(functions)).expect("a grammar");
+        let mut tokens = tokenizer.encode_plain(reply).expect("tokens");
+        tokens.push(end);
+        tokens.into_iter().all(|token| {
+            let mut logits = vec![0.0; size];
+            let is_allowed = grammar.restrict(&mut logits).is_ok() && logits[token as usize] == 0.0;
+            is_allowed && grammar.accept(token).is_ok()
+        })
+    }
+
+    #[test]
+    fn definitions_of_each_function_are_its_own() {
+        // As pydantic writes nested models; both call theirs Point.
+        let function = |name: &str, point: Value| Function {
+            name: name.into(),
+            parameters: json!({
+                "$defs": {"Point": point},
+                "type": "object",
+                "properties": {"at": {"$ref": "#/$defs/Point"}, "others": {"type": "array",
+                    "items": {"$ref": "#/$defs/Point"}}},
+                "required": ["at"],
+                "additionalProperties": false,
+            }),
+        };
+        let field = |name: &str| {
+            json!({"type": "object", "properties": {name: {"type": "integer"}}, "required": [name],
+                "additionalProperties": false})
+        };
+        let functions = [
+            function("draw", field("x")),
+            function("say \"hi\"", field("y")),
+        ];
+        for (reply, is_good) in [
+            (r#"{"name": "draw", "arguments": {"at": {"x": 1}}}"#, true),
+            (
+                r#"{"name": "draw", "arguments": {"at": {"x": 1}, "others": [{"x": -2}]}}"#,
+                true,
+            ),
+            (
+                r#"{"name": "say \"hi\"", "arguments": {"at": {"y": 1}}}"#,
+                true,
+            ),
+            (r#"{"name": "draw", "arguments": {"at": {"y": 1}}}"#, false),
+            (r#"{"name": "erase", "arguments": {"at": {"x": 1}}}"#, false),
+        ] {
+            let reply = format!("<tool_call>\n{reply}\n</tool_call>");
+            assert_eq!(may_say(&functions, &reply), is_good, "{reply}");
+            if is_good {
+                let (content, calls) = split(&reply, "1");
+                assert_eq!((content.as_str(), calls.len()), ("", 1));
+            }
+        }
+        // Where one alone is offered there is no choice.
+        assert!(!may_say(&functions[..1], "<tool_call>\n{\"name\": \"say"));
+    }
 
     #[test]
     fn calls_are_taken_out_of_the_text() {

@@ -271,6 +271,117 @@ fn replies_keep_to_schemas_and_demanded_calls() {
     }
 }
 
+/// The end of what a grammar allows is the end of the reply, whatever is said of the model's own.
+#[test]
+fn a_bounded_reply_ends_where_its_grammar_does_although_ends_are_ignored() {
+    let server = Server::start(&[], &[]);
+    let schema = json!({"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}},
+        "required": ["answer"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+    let tools = json!([{"type": "function", "function": {"name": "say", "parameters": schema}}]);
+    for (more, finish) in [
+        (json!({"response_format": format}), "stop"),
+        (
+            json!({"tools": tools, "tool_choice": "required"}),
+            "tool_calls",
+        ),
+    ] {
+        let mut body = ask(json!({"temperature": 1.0, "ignore_eos": true, "max_tokens": 200}));
+        for (name, value) in more.as_object().expect("object") {
+            body[name] = value.clone();
+        }
+        let reply = server.good(&body);
+        assert_eq!(reply["choices"][0]["finish_reason"], finish, "{reply}");
+    }
+}
+
+#[test]
+fn schemas_with_definitions_of_one_name_are_kept_to_by_every_call() {
+    let server = Server::start(&[], &[]);
+    let tool = |name: &str, field: &str| {
+        let point = json!({"type": "object", "properties": {field: {"type": "integer", "minimum": 0, "maximum": 9}},
+            "required": [field], "additionalProperties": false});
+        let parameters = json!({"$defs": {"Point": point}, "type": "object",
+            "properties": {"at": {"$ref": "#/$defs/Point"}}, "required": ["at"], "additionalProperties": false});
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    for (choice, seed) in [
+        (json!("required"), 1),
+        (json!("required"), 2),
+        (named("row"), 3),
+        (named("column"), 4),
+    ] {
+        let reply = server.good(&ask(json!({
+            "tools": [tool("row", "y"), tool("column", "x")], "tool_choice": choice,
+            "parallel_tool_calls": false, "temperature": 1.0, "seed": seed, "ignore_eos": false, "max_tokens": 200,
+        })));
+        let function = &reply["choices"][0]["message"]["tool_calls"][0]["function"];
+        let field = match function["name"].as_str() {
+            Some("row") => "y",
+            Some("column") => "x",
+            _ => panic!("{reply}"),
+        };
+        if let Some(name) = choice["function"]["name"].as_str() {
+            assert_eq!(function["name"], name);
+        }
+        let arguments = function["arguments"].as_str().expect("text");
+        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        assert!(arguments["at"][field].as_u64() < Some(10), "{reply}");
+    }
+}
+
+#[test]
+fn models_are_told_of_one_by_one() {
+    let adapter = format!("team/tuned={}", golden().join("adapter").display());
+    let server = Server::start(&["--adapter", &adapter], &[]);
+    for name in ["llama_tied", "team/tuned", "team%2Ftuned"] {
+        let (status, model) = server.send("GET", &format!("/v1/models/{name}"), None, None);
+        let model: Value = serde_json::from_str(&model).expect("JSON");
+        assert_eq!(
+            (status, &model["id"]),
+            (200, &json!(name.replace("%2F", "/")))
+        );
+        assert_eq!(
+            (&model["object"], &model["max_model_len"]),
+            (&json!("model"), &json!(512))
+        );
+    }
+    let (status, error) = server.send("GET", "/v1/models/gpt", None, None);
+    let error: Value = serde_json::from_str(&error).expect("JSON");
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
+}
+
+#[test]
+fn two_models_of_one_name_are_not_served() {
+    let place = Place::new();
+    let model = format!("model.path={}", golden().display());
+    let adapter = golden().join("adapter").display().to_string();
+    for (names, refused) in [
+        (
+            vec![adapter.clone(), adapter.clone()],
+            "\"adapter\": another has it",
+        ),
+        (
+            vec![format!("llama_tied={adapter}")],
+            "\"llama_tied\": that is the base model's",
+        ),
+        (vec![format!("={adapter}")], "\"\": it is empty"),
+    ] {
+        let mut arguments = vec!["serve-model", "--port", "0", "--set", &model];
+        arguments.extend(names.iter().flat_map(|name| ["--adapter", name]));
+        let said = place.run(&arguments);
+        assert!(
+            said.contains(refused) && said.contains("--adapter NAME=DIR"),
+            "{said}"
+        );
+        assert!(said.ends_with("--- exit 2\n"), "{said}");
+    }
+}
+
 #[test]
 fn adapters_answer_under_their_own_names() {
     let adapter = format!("tuned={}", golden().join("adapter").display());
@@ -308,6 +419,16 @@ fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
             json!("temperature"),
         ),
         (json!({"messages": "hello"}), Value::Null, Value::Null),
+        (
+            json!({"guided_json": {"type": "object"}}),
+            Value::Null,
+            json!("guided_json"),
+        ),
+        (
+            json!({"repetition_penalty": 1.1}),
+            Value::Null,
+            json!("repetition_penalty"),
+        ),
     ] {
         let (status, error) = server.chat(&ask(body));
         assert_eq!(status, 400, "{error}");
@@ -317,6 +438,8 @@ fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
         );
         assert_eq!(error["error"]["type"], "invalid_request_error");
     }
+    // What asks for nothing, or only tells of the client, is no hindrance.
+    server.good(&ask(json!({"repetition_penalty": 1.0, "guided_json": null, "user": "me", "metadata": {"a": "b"}})));
     assert_eq!(server.send("GET", "/health", None, None).0, 200);
     assert_eq!(server.send("GET", "/nowhere", None, None).0, 404);
 }
