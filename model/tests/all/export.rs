@@ -14,7 +14,7 @@ use model::weights::{Checkpoint, TensorMap, expected_shapes};
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
 
-const GOLDEN: [&str; 5] = [
+pub(crate) const GOLDEN: [&str; 5] = [
     "llama_tied",
     "llama_untied",
     "qwen2_tied",
@@ -22,18 +22,18 @@ const GOLDEN: [&str; 5] = [
     "qwen3_untied",
 ];
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../trainer/tests/golden")
         .join(name)
 }
 
-fn load(path: &Path) -> Checkpoint {
+pub(crate) fn load(path: &Path) -> Checkpoint {
     Checkpoint::load(path, DType::F32, &Device::Cpu).expect("a model")
 }
 
 /// A model and its tokenizer, wherever that is.
-fn read(path: &Path) -> (Checkpoint, Tokenizer) {
+pub(crate) fn read(path: &Path) -> (Checkpoint, Tokenizer) {
     let checkpoint = load(path);
     let tokenizer = match &checkpoint.metadata {
         Some(metadata) => Tokenizer::from_gguf(metadata),
@@ -42,7 +42,7 @@ fn read(path: &Path) -> (Checkpoint, Tokenizer) {
     (checkpoint, tokenizer.expect("a tokenizer"))
 }
 
-fn write(
+pub(crate) fn write(
     source: &Path,
     adapter: Option<&Adapter>,
     kind: WeightType,

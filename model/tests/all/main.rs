@@ -7,4 +7,5 @@ mod dropout;
 mod export;
 mod golden;
 mod greedy;
+mod peers;
 mod weights;

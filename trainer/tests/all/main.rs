@@ -6,6 +6,7 @@ mod adamw;
 mod full;
 #[cfg(target_os = "linux")]
 mod memory;
+mod peers;
 mod resume;
 mod validation;
 
@@ -20,11 +21,21 @@ use trainer::full::FullModel;
 use trainer::{Method, Row, TrainOptions, Trainee};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied")
+    golden_named("llama_tied")
+}
+
+fn golden_named(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
 }
 
 fn files() -> Checkpoint {
-    Checkpoint::load(&golden(), DType::F32, &Device::Cpu).expect("golden model")
+    files_in(&golden())
+}
+
+fn files_in(directory: &Path) -> Checkpoint {
+    Checkpoint::load(directory, DType::F32, &Device::Cpu).expect("golden model")
 }
 
 fn model() -> Transformer {
@@ -43,7 +54,12 @@ fn trainee(options: &TrainOptions) -> Trainee {
 
 /// The golden batch as training rows.
 fn rows() -> Vec<Row> {
-    let batch = load_safetensors(&golden().join("batch.safetensors"), &Device::Cpu).expect("batch");
+    rows_in(&golden())
+}
+
+fn rows_in(directory: &Path) -> Vec<Row> {
+    let batch = directory.join("batch.safetensors");
+    let batch = load_safetensors(&batch, &Device::Cpu).expect("batch");
     let read = |name: &str| batch[name].to_vec2::<i64>().expect("matrix");
     let (ids, attention, mask) = (read("input_ids"), read("attention_mask"), read("loss_mask"));
     (0..ids.len())
