@@ -43,11 +43,24 @@ pub(crate) fn active(history: &[Version]) -> Vec<&Version> {
 /// What going back from the last of `history` to version `first` takes back: patches and removals. What
 /// was taken back before isn't among them.
 pub(crate) fn since(history: &[Version], first: VersionName) -> Vec<Made<'_>> {
-    let place = history.iter().position(|version| version.name == first);
-    let before = path(&history[..place.map_or(0, |place| place + 1)]);
-    let before: BTreeSet<VersionName> = before.iter().map(|(version, _)| version.name).collect();
-    let mut made = path(history);
-    made.retain(|(version, _)| !before.contains(&version.name));
+    without(path(history), &path(up_to(history, first)))
+}
+
+/// What version `old` rests on and the last of `history`, which came later, doesn't: patches and removals.
+pub(crate) fn lost(history: &[Version], old: VersionName) -> Vec<Made<'_>> {
+    without(path(up_to(history, old)), &path(history))
+}
+
+/// The history as it was when version `last` was head.
+fn up_to(history: &[Version], last: VersionName) -> &[Version] {
+    let place = history.iter().position(|version| version.name == last);
+    &history[..place.map_or(0, |place| place + 1)]
+}
+
+/// Those of `made` that aren't among `others`.
+fn without<'a>(mut made: Vec<Made<'a>>, others: &[Made<'a>]) -> Vec<Made<'a>> {
+    let others: BTreeSet<VersionName> = others.iter().map(|(version, _)| version.name).collect();
+    made.retain(|(version, _)| !others.contains(&version.name));
     made
 }
 
@@ -178,5 +191,21 @@ mod tests {
         assert_eq!(undone("+ + -3 <2", 1), [2]);
         assert!(undone("+ + <2", 2).is_empty());
         assert!(undone("+", 2).is_empty());
+    }
+
+    #[test]
+    fn what_a_person_went_back_from_is_what_the_head_is_without() {
+        let undone = |steps: &str, old: u32| -> Vec<u32> {
+            let history = history(steps);
+            lost(&history, name(old))
+                .iter()
+                .map(|(version, _)| version.name.number())
+                .collect()
+        };
+        assert_eq!(undone("+ + + <1", 4), [2, 3, 4]);
+        // Twice, the second time back to some of it; and to what was taken back before.
+        assert_eq!(undone("+ + + <1 <3", 4), [4]);
+        assert!(undone("+ <1 <2", 3).is_empty());
+        assert!(undone("+ + +", 4).is_empty());
     }
 }

@@ -18,7 +18,7 @@ pub use self::rows::{
     ValidationRow, WeightsRow,
 };
 pub use self::safeguards::{
-    Cause, Place, Point, ReferenceRow, RemovalRow, RetentionRow, RollbackRow,
+    BeginRow, Cause, Place, Point, ReferenceRow, RemovalRow, RetentionRow, RollbackRow,
 };
 pub use self::sections::{
     CriticSection, GateSection, Matrix, RoundCell, ScoreRow, Tally, TestSection,
@@ -26,6 +26,8 @@ pub use self::sections::{
 
 /// Kinds of steps in the store.
 pub mod kind {
+    /// What a round started from.
+    pub const BEGIN: &str = "begin";
     /// A diagnosis: clusters of failures.
     pub const DIAGNOSE: &str = "diagnose";
     /// What the critic's language model said about a diagnosis.
@@ -111,12 +113,12 @@ impl Report {
     /// When the database fails or a record can't be read.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let run = store.run().await?;
-        let patch_decisions: Vec<PatchRow> = rows(store, kind::PATCH).await?;
-        let weight_decisions: Vec<WeightsRow> = rows(store, kind::WEIGHTS).await?;
-        let cells: Vec<EvaluateRow> = rows(store, kind::EVALUATE).await?;
-        let rollbacks: Vec<RollbackRow> = rows(store, kind::ROLLBACK).await?;
-        let critiques: Vec<Critique> = rows(store, kind::CRITIQUE).await?;
-        let diagnoses: Vec<DiagnoseRow> = rows(store, kind::DIAGNOSE).await?;
+        let patch_decisions: Vec<PatchRow> = rows_of(store, kind::PATCH).await?;
+        let weight_decisions: Vec<WeightsRow> = rows_of(store, kind::WEIGHTS).await?;
+        let cells: Vec<EvaluateRow> = rows_of(store, kind::EVALUATE).await?;
+        let rollbacks: Vec<RollbackRow> = rows_of(store, kind::ROLLBACK).await?;
+        let critiques: Vec<Critique> = rows_of(store, kind::CRITIQUE).await?;
+        let diagnoses: Vec<DiagnoseRow> = rows_of(store, kind::DIAGNOSE).await?;
         let totals = store.totals().await?;
         let tally = |verdicts: &mut dyn Iterator<Item = &Verdict>| {
             let mut tally = Tally::default();
@@ -181,10 +183,10 @@ impl Report {
             diagnoses,
             patch_decisions,
             weight_decisions,
-            trainings: rows(store, kind::TRAIN).await?,
-            removals: rows(store, kind::REMOVAL).await?,
-            retention: rows(store, kind::RETENTION).await?,
-            references: rows(store, kind::REFERENCE).await?,
+            trainings: rows_of(store, kind::TRAIN).await?,
+            removals: rows_of(store, kind::REMOVAL).await?,
+            retention: rows_of(store, kind::RETENTION).await?,
+            references: rows_of(store, kind::REFERENCE).await?,
             rollbacks,
         })
     }
@@ -212,7 +214,8 @@ fn round_cell(row: &EvaluateRow) -> Option<RoundCell> {
     })
 }
 
-async fn rows<T: serde::de::DeserializeOwned>(
+/// Everything of one kind, in the order it was done.
+pub(crate) async fn rows_of<T: serde::de::DeserializeOwned>(
     store: &Store,
     kind: &str,
 ) -> Result<Vec<T>, StoreError> {

@@ -279,6 +279,9 @@ impl Workshop {
         let last = self.loaded.config.run.rounds;
         for round in 1..=last {
             self.round.store(round, Ordering::Relaxed);
+            standing = self
+                .begin(round, standing, &mut reference, &mut history)
+                .await?;
             standing = self.one_round(round, standing, &mut history).await?;
             standing = self
                 .refer(round, standing, &mut reference, &mut history)

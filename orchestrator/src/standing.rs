@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use registry::{Decision, Version};
+use registry::{Decision, Origin, Version};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::history::History;
-use crate::lineage::since;
-use crate::report::{Cause, Place, RollbackRow, kind};
+use crate::lineage::{lost, since};
+use crate::reference::Reference;
+use crate::report::{BeginRow, Cause, Place, RollbackRow, kind, rows_of};
 use crate::rollouts::Arm;
 use crate::workshop::Workshop;
 
@@ -44,6 +45,111 @@ impl Workshop {
             policy: self.policy(standing.adapter.as_deref()).await?,
             harness: Arc::clone(&standing.head.harness),
         })
+    }
+
+    /// What a round starts from: what the run stands on, or the harness that a person has put in its place
+    /// since, with the same weights. The journal keeps it: a round that goes on starts from where it
+    /// started, whatever the registry's head is by then.
+    ///
+    /// # Errors
+    /// When registry or store fail.
+    pub async fn begin(
+        &self,
+        round: u32,
+        standing: Standing,
+        reference: &mut Reference,
+        history: &mut History,
+    ) -> Result<Standing, RunError> {
+        let key = self.key(kind::BEGIN, &[&round.to_string()]);
+        let known: Option<BeginRow> = self.store.step(&key).await?;
+        let version = match known {
+            Some(row) => row.version,
+            None => {
+                let version = self.put_by_hand(&standing.head.version).await?;
+                let row = BeginRow { round, version };
+                self.store
+                    .record_step(&key, kind::BEGIN, round, &row, unix_seconds())
+                    .await?;
+                row.version
+            }
+        };
+        if version == standing.head.name() {
+            return Ok(standing);
+        }
+        let begun = Standing {
+            head: self.head(&version)?,
+            adapter: standing.adapter.clone(),
+        };
+        self.follow(round, [&standing, &begun], history).await?;
+        if !begun.is_like(&standing) {
+            // Else a look at the best so far could bring back what the person didn't want.
+            reference.best = begun.clone();
+        }
+        Ok(begun)
+    }
+
+    /// The version that a person has put on top of `head`; without one, its own name. What the run itself
+    /// did on top of it is no person's.
+    async fn put_by_hand(&self, head: &Version) -> Result<String, RunError> {
+        let own: Vec<RollbackRow> = rows_of(&self.store, kind::ROLLBACK).await?;
+        let history = self.with_registry(registry::Registry::history)?;
+        let is_own = |name: &str| {
+            let mut own = own.iter().filter(|row| row.cause != Cause::Hand);
+            own.any(|row| row.version.as_deref() == Some(name))
+        };
+        let later = history.iter().skip_while(|later| later.name <= head.name);
+        let by_hand = later.take_while(|later| match &later.origin {
+            Origin::Foreign { .. } => true,
+            Origin::Rollback { .. } => !is_own(&later.name.to_string()),
+            Origin::Initial(_) | Origin::Patch(_) => false,
+        });
+        Ok(by_hand.last().unwrap_or(head).name.to_string())
+    }
+
+    /// Tell what a person has put in the place of what the run stood on. Patches that it is without count
+    /// as rejected, as after [`Self::go_back`].
+    async fn follow(
+        &self,
+        round: u32,
+        [from, to]: [&Standing; 2],
+        history: &mut History,
+    ) -> Result<(), RunError> {
+        let (old, new) = (&from.head.version, &to.head.version);
+        let mut versions = self.with_registry(registry::Registry::history)?;
+        versions.retain(|version| version.name <= new.name);
+        let undone = lost(&versions, old.name);
+        for (_, decision) in &undone {
+            history.withdraw(decision);
+        }
+        let (target, reason) = match &new.origin {
+            Origin::Rollback { to, reason } => (*to, reason.clone()),
+            _ => (new.name, "committed by hand".to_owned()),
+        };
+        let row = RollbackRow {
+            round: round.saturating_sub(1),
+            cause: Cause::Hand,
+            from: from.place(),
+            to: Place {
+                version: target.to_string(),
+                adapter: to.adapter.clone(),
+            },
+            version: Some(new.name.to_string()),
+            undone: undone
+                .iter()
+                .map(|(version, _)| version.name.to_string())
+                .collect(),
+            reason,
+        };
+        self.line(format!(
+            "round {round} starts from {}: {}",
+            new.name,
+            row.outline()
+        ));
+        let key = self.key(kind::ROLLBACK, &["hand", &new.name.to_string()]);
+        self.store
+            .record_step(&key, kind::ROLLBACK, row.round, &row, unix_seconds())
+            .await?;
+        Ok(())
     }
 
     /// Go back from what the run stands on to what it stood on before: the old harness becomes a new

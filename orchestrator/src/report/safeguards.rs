@@ -95,6 +95,15 @@ impl RetentionRow {
     }
 }
 
+/// What a round started from, kept so that it starts from there again when the run goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginRow {
+    /// Round.
+    pub round: u32,
+    /// The version.
+    pub version: String,
+}
+
 /// What made the run go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +112,8 @@ pub enum Cause {
     Retention,
     /// The head is worse than what the run stood on before.
     Reference,
+    /// A person put another harness in its place.
+    Hand,
 }
 
 /// What the head is measured by.
@@ -188,11 +199,17 @@ impl RollbackRow {
     /// In one line.
     pub fn outline(&self) -> String {
         let made = match &self.version {
-            Some(version) => format!(" as {version}"),
-            None => String::new(),
+            Some(version) if *version != self.to.version => format!(" as {version}"),
+            _ => String::new(),
+        };
+        let how = match self.cause {
+            Cause::Retention | Cause::Reference => "rolled back",
+            // A person's own commit goes back to nothing.
+            Cause::Hand if made.is_empty() => "changed by hand",
+            Cause::Hand => "rolled back by hand",
         };
         format!(
-            "rolled back from {} to {}{made}: {}",
+            "{how} from {} to {}{made}: {}",
             self.from, self.to, self.reason
         )
     }

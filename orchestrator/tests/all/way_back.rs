@@ -194,3 +194,103 @@ async fn weights_alone_go_back_where_the_harness_is_the_same_again() {
     assert_eq!(undone(&workshop).await, [Vec::<String>::new()]);
     assert_eq!(history.tried, known);
 }
+
+/// What a round starts from.
+async fn begun(
+    workshop: &Workshop,
+    round: u32,
+    head: &Head,
+    reference: &mut Reference,
+    history: &mut History,
+) -> Head {
+    let begun = workshop.begin(round, on(head), reference, history).await;
+    begun.expect("a start").head
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_starts_from_what_a_person_has_put_there_and_keeps_to_it() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let text = "Solve up to 30.";
+    let first = version(&workshop, &start, &mut history, "prompts.system", text);
+    let text = "{{ problem }}\n\nThink twice.";
+    let second = version(&workshop, &first, &mut history, "prompts.task", text);
+    reference.best = on(&second);
+    let (refer, tried) = (&mut reference, &mut history);
+    let same = begun(&workshop, 2, &second, refer, tried).await;
+    assert_eq!(same.name(), "v3");
+
+    let to = start.version.name;
+    workshop
+        .with_registry(|registry| registry.rollback(to, "it was enough", 7))
+        .expect("v4");
+    // The round that has begun keeps its start, the next one is another's.
+    let same = begun(&workshop, 2, &second, refer, tried).await;
+    assert_eq!(same.name(), "v3");
+    assert_eq!(accepted(tried), [true, true]);
+    let back = begun(&workshop, 3, &second, refer, tried).await;
+    assert_eq!(back.name(), "v4");
+    assert_eq!(back.harness.id(), start.harness.id());
+    assert_eq!(accepted(tried), [false, false]);
+    assert_eq!(refer.best.head.name(), "v4");
+    assert_eq!(undone(&workshop).await, [["v2", "v3"]]);
+
+    // What the round makes of it, and what a person does later, don't move its start.
+    let text = "Solve up to 20.";
+    let third = version(&workshop, &back, tried, "prompts.system", text);
+    assert_eq!(third.name(), "v5");
+    let again = begun(&workshop, 3, &second, refer, tried).await;
+    assert_eq!(again.name(), "v4");
+
+    // A commit of the person's own.
+    let registry = coharness::run::registry_path(place.path());
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git")
+            .arg("--git-dir")
+            .arg(&registry)
+            .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
+            .args(arguments)
+            .output()
+            .expect("git");
+        assert!(output.status.success(), "git {arguments:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let commit = git(&["commit-tree", "v2^{tree}", "-p", "main", "-m", "mine"]);
+    git(&["update-ref", "refs/heads/main", &commit]);
+    let mine = begun(&workshop, 4, &third, refer, tried).await;
+    assert_eq!(mine.name(), "v6");
+    assert_eq!(mine.harness.id(), first.harness.id());
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let told: Vec<String> = report.rollbacks.iter().map(|row| row.outline()).collect();
+    assert_eq!(
+        told,
+        [
+            "rolled back by hand from v3 with the base weights to v1 with the base weights as v4: \
+             it was enough",
+            "changed by hand from v5 with the base weights to v6 with the base weights: \
+             committed by hand",
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_run_itself_went_back_to_is_no_persons_doing() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let text = "Hurry up.";
+    let hasty = version(&workshop, &start, &mut history, "prompts.system", text);
+    let back = workshop
+        .retain(2, &on(&start), on(&hasty), &mut history)
+        .await
+        .expect("a decision");
+    assert_eq!(back.head.name(), "v3");
+    // A round of a run that did not keep its start yet.
+    let again = begun(&workshop, 2, &hasty, &mut reference, &mut history).await;
+    assert_eq!(again.name(), "v2");
+}
