@@ -135,6 +135,20 @@ pub struct RunConfig {
     /// Rounds of harness loop and model loop.
     #[serde(default = "two")]
     pub rounds: u32,
+    /// When old and new weights are scored under old and new harness.
+    #[serde(default)]
+    pub matrix: MatrixKind,
+}
+
+/// When the 2×2 of old and new weights under old and new harness is measured on the sealed test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MatrixKind {
+    /// After the last round.
+    Last,
+    /// After each round.
+    #[default]
+    EachRound,
 }
 
 fn two() -> u32 {

@@ -12,7 +12,8 @@
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
-//! - [`store`] is the journal, [`report`] what it says; [`evaluation`] scores one harness alone.
+//! - [`store`] is the journal, [`report`] what it says; [`sealed_test`] scores what the run stands on,
+//!   [`evaluation`] one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
 //!   watches.
@@ -47,6 +48,7 @@ pub mod retention;
 pub mod rollouts;
 pub mod run;
 mod screening;
+pub mod sealed_test;
 pub mod seed;
 mod selection;
 pub mod serve_model;

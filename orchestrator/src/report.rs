@@ -9,7 +9,6 @@ use critic::{Critique, Foresight};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::decide::Verdict;
-use crate::gate::evidence::PassRate;
 use crate::store::{SessionRow, Store, StoreError};
 
 pub(crate) use self::failures::causes;
@@ -132,21 +131,10 @@ impl Report {
             }
             tally
         };
-        let cell = |label: &str| {
-            cells
-                .iter()
-                .rev()
-                .find(|c| c.label == label)
-                .map(|c| c.rate)
-        };
-        let baseline = cell("baseline");
-        let rounds: Vec<RoundCell> = cells.iter().filter_map(round_cell).collect();
-        let last = rounds.last().map(|r| PassRate {
-            pass_at_1: r.pass_at_1,
-            ci95: r.ci95,
-            correct: r.correct,
-            n: r.n,
-        });
+        let baseline = cells.iter().find(|cell| cell.label == "baseline");
+        let baseline = baseline.map(|cell| cell.rate);
+        let rounds = cells.iter().filter_map(|row| RoundCell::of(row, &cells));
+        let rounds: Vec<RoundCell> = rounds.collect();
         let is_finished = run.as_ref().is_some_and(|r| r.finished_at.is_some());
         let patches = tally(&mut patch_decisions.iter().map(|p| &p.verdict));
         let weights = tally(&mut weight_decisions.iter().map(|w| &w.verdict));
@@ -159,11 +147,12 @@ impl Report {
         Ok(Self {
             run: run.map(|r| r.name).unwrap_or_default(),
             is_finished,
-            matrix: Matrix {
-                old_weights_old_harness: baseline,
-                old_weights_new_harness: cell("old_weights_new_harness"),
-                new_weights_old_harness: cell("new_weights_old_harness"),
-                new_weights_new_harness: if is_finished { last } else { None },
+            matrix: match rounds.last() {
+                Some(last) if is_finished => last.matrix.clone(),
+                _ => Matrix {
+                    old_weights_old_harness: baseline,
+                    ..Matrix::default()
+                },
             },
             test: TestSection { baseline, rounds },
             patches,
@@ -190,28 +179,6 @@ impl Report {
             rollbacks,
         })
     }
-}
-
-fn round_cell(row: &EvaluateRow) -> Option<RoundCell> {
-    let round = row.label.strip_prefix("round ")?.parse().ok()?;
-    let PassRate {
-        pass_at_1,
-        ci95,
-        correct,
-        n,
-    } = row.rate;
-    let (version, policy) = (row.version.clone(), row.policy.clone());
-    let adapter = row.adapter.clone();
-    Some(RoundCell {
-        round,
-        version,
-        policy,
-        adapter,
-        pass_at_1,
-        ci95,
-        correct,
-        n,
-    })
 }
 
 /// Everything of one kind, in the order it was done.

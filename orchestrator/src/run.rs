@@ -1,6 +1,5 @@
 //! A whole run: rounds of harness loop and model loop, the sealed test, the end.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,24 +7,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use critic::llm::Chat;
-use harness::HarnessId;
 use registry::{Provenance, Registry, RunId};
-use rollout::task::Split;
-use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::clock::unix_seconds;
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, MatrixKind};
 use crate::critic_chat::ServedChat;
 use crate::error::RunError;
-use crate::gate::evidence::PassRate;
-use crate::harness_loop::Head;
 use crate::history::History;
 use crate::observer::Observer;
 use crate::reference::Reference;
-use crate::report::{EvaluateRow, Report, kind, wall_seconds};
-use crate::rollouts::draw;
+use crate::report::{Report, wall_seconds};
 use crate::splits::Splits;
 use crate::standing::Standing;
 use crate::stop::Stop;
@@ -236,15 +229,18 @@ async fn register(
         store.extend_run(&text, true).await?;
     } else if before != now {
         let is_longer = now.run.rounds > before.run.rounds;
-        store.extend_run(&text, is_longer).await?;
+        // Cells that were left out can be made afterwards.
+        let [old, new] = [before.run.matrix, now.run.matrix];
+        let is_fuller = old != new && new == MatrixKind::EachRound;
+        store.extend_run(&text, is_longer || is_fuller).await?;
     }
     Ok(())
 }
 
 /// First field in which two configurations differ. More rounds or time for the same run are no
-/// difference: they extend it. Nor is another patience with faults.
+/// difference: they extend it. Nor is another patience with faults, or a fuller report.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 3] = ["run.rounds", "budget.run_seconds", "faults"];
+    const EXTENDS: [&str; 4] = ["run.rounds", "run.matrix", "budget.run_seconds", "faults"];
     if a == b || EXTENDS.contains(&path) {
         return None;
     }
@@ -266,7 +262,7 @@ fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
 }
 
 impl Workshop {
-    /// All rounds, then the 2×2.
+    /// All rounds, each with its place in the table and, if asked for, its 2×2.
     async fn rounds(&self) -> Result<(), RunError> {
         let start = self.head("v1")?;
         self.evaluate(0, "baseline", &start, None).await?;
@@ -276,7 +272,8 @@ impl Workshop {
         };
         let mut history = History::new(self.loaded.config.gate.false_discovery_rate);
         let mut reference = Reference::new(standing.clone());
-        let last = self.loaded.config.run.rounds;
+        let run = &self.loaded.config.run;
+        let last = run.rounds;
         for round in 1..=last {
             self.round.store(round, Ordering::Relaxed);
             standing = self
@@ -289,12 +286,11 @@ impl Workshop {
             let label = format!("round {round}");
             self.evaluate(round, &label, &standing.head, standing.adapter.as_deref())
                 .await?;
+            if round == last || run.matrix == MatrixKind::EachRound {
+                self.cross(round, &start, &standing).await?;
+            }
         }
-        let Standing { head, adapter } = &standing;
-        self.evaluate(last, "old_weights_new_harness", head, None)
-            .await?;
-        self.evaluate(last, "new_weights_old_harness", &start, adapter.as_deref())
-            .await
+        Ok(())
     }
 
     /// Both loops, what is left of the patches, and a look at whether the round has lost what it should
@@ -322,71 +318,5 @@ impl Workshop {
         let after = Standing { head, adapter };
         let after = self.retest(round, after, history).await?;
         self.retain(round, &before, after, history).await
-    }
-
-    /// Score weights under a harness on the sealed test problems; nothing but reports reads this.
-    async fn evaluate(
-        &self,
-        round: u32,
-        label: &str,
-        head: &Head,
-        adapter: Option<&str>,
-    ) -> Result<(), RunError> {
-        let policy = self.policy(adapter).await?;
-        let seed = self.seed().derive("test");
-        let trials = draw(&self.splits.test, self.splits.test.len(), seed);
-        let title = format!("test · {}", label.replace('_', " "));
-        let rolled = self
-            .roll(&title, &policy, &head.harness, Split::Test, &trials)
-            .await?;
-        let trajectories: Vec<&Trajectory> = rolled.iter().flatten().collect();
-        let left_out = rolled.len() - trajectories.len();
-        let mut exits = BTreeMap::new();
-        let mut tokens = 0;
-        for trajectory in &trajectories {
-            *exits.entry(trajectory.exit.name().to_owned()).or_insert(0) += 1;
-            tokens += trajectory.usage.completion_tokens;
-        }
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let correct = trajectories.iter().filter(|t| t.verdict.correct).count();
-        let rate = PassRate::of(count(correct), count(trajectories.len()));
-        let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
-        let mut note = String::new();
-        for (number, what) in [
-            (undecided, "undecided"),
-            (left_out, "more left out for faults of policy or sandbox"),
-        ] {
-            if number > 0 {
-                note.push_str(&format!(", {number} {what}"));
-            }
-        }
-        self.line(format!(
-            "{title}: {:.1}% [{:.1}, {:.1}] of {} problems under {}{note}",
-            100.0 * rate.pass_at_1,
-            100.0 * rate.ci95[0],
-            100.0 * rate.ci95[1],
-            rate.n,
-            head.name()
-        ));
-        let row = EvaluateRow {
-            label: label.to_owned(),
-            version: head.name(),
-            policy: policy.id().to_string(),
-            adapter: adapter.map(str::to_owned),
-            rate,
-            exits,
-            mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
-            undecided: count(undecided),
-            left_out: count(left_out),
-        };
-        let harness: HarnessId = head.harness.id();
-        let key = self.key(
-            kind::EVALUATE,
-            &[label, &harness.to_hex(), policy.id().as_str()],
-        );
-        self.store
-            .record_step(&key, kind::EVALUATE, round, &row, unix_seconds())
-            .await?;
-        Ok(())
     }
 }

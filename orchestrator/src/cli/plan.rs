@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
-    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MethodKind, ModelLoopConfig, Objective,
-    PolicyConfig, SplitConfig, StartKind,
+    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind, ModelLoopConfig,
+    Objective,    PolicyConfig, SplitConfig, StartKind,
 };
 use crate::error::RunError;
 use crate::serving;
@@ -282,10 +282,17 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         "  test       {} rollouts on the sealed test",
         sizes.test
     ));
-    lines.push(format!(
-        "2×2        {} more rollouts on the sealed test",
-        2 * sizes.test
-    ));
+    // Where the weights stay, all cells are in the table.
+    if serving::trains(config) {
+        let more = format!(
+            "2×2        up to {} more rollouts on the sealed test",
+            2 * sizes.test
+        );
+        lines.push(match run.matrix {
+            MatrixKind::EachRound => format!("  {more}"),
+            MatrixKind::Last => more,
+        });
+    }
     lines
 }
 

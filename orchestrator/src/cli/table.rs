@@ -118,6 +118,19 @@ pub(crate) fn report(report: &Report) -> String {
         cell(m.new_weights_new_harness),
     ]);
     out.push_str(&format!("{matrix}\n\n"));
+    out.push_str(&by_round(report));
+    let is_trained = report
+        .test
+        .rounds
+        .last()
+        .is_some_and(|r| r.adapter.is_some());
+    if let Some(debt) = m.harness_debt.filter(|_| is_trained) {
+        out.push_str(&format!(
+            "harness debt: under the old harness the new weights solve {:.1} points {}\n",
+            100.0 * debt.abs(),
+            if debt < 0.0 { "more" } else { "less" }
+        ));
+    }
     let tally = |tally: &Tally| {
         let mut text = format!("{} accepted, {} rejected", tally.accepted, tally.rejected);
         if tally.inconclusive > 0 {
@@ -276,6 +289,35 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
         row
     });
     Some(figures(&header, rows.collect()))
+}
+
+/// The 2×2 of every round, where more than the last one's is known.
+fn by_round(report: &Report) -> String {
+    let rounds = &report.test.rounds;
+    let mut earlier = rounds.iter().rev().skip(1);
+    if !earlier.any(|r| r.matrix.harness_debt.is_some()) {
+        return String::new();
+    }
+    let mut all = table(&[
+        "pass@1, same problems",
+        "old weights, new harness",
+        "new weights, old harness",
+        "new weights, new harness",
+        "harness debt",
+    ]);
+    let known = |rate: Option<PassRate>| rate.map_or("-".into(), |rate| cell(Some(rate)));
+    for round in rounds {
+        let m = &round.matrix;
+        all.add_row([
+            format!("round {}", round.round),
+            known(m.old_weights_new_harness),
+            known(m.new_weights_old_harness),
+            known(m.new_weights_new_harness),
+            m.harness_debt
+                .map_or("-".into(), |debt| format!("{:+.1} points", 100.0 * debt)),
+        ]);
+    }
+    format!("{all}\n\n")
 }
 
 /// `base`, or the beginning of the adapter's id.

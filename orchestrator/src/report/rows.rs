@@ -267,6 +267,9 @@ pub struct EvaluateRow {
     pub label: String,
     /// Harness version.
     pub version: String,
+    /// Content id of its harness; none in runs of older versions.
+    #[serde(default)]
+    pub harness: Option<String>,
     /// Weights.
     pub policy: String,
     /// Their adapter; none for the base model.
@@ -283,6 +286,49 @@ pub struct EvaluateRow {
     /// Problems that aren't in the rate, since policy or sandbox failed on each attempt.
     #[serde(default)]
     pub left_out: u32,
+}
+
+impl EvaluateRow {
+    /// What a cell is called while it is made.
+    pub(crate) fn title(label: &str) -> String {
+        format!("test · {}", label.replace('_', " "))
+    }
+
+    /// In one line.
+    pub(crate) fn outline(&self) -> String {
+        let mut note = String::new();
+        for (number, what) in [
+            (self.undecided, "undecided"),
+            (
+                self.left_out,
+                "more left out for faults of policy or sandbox",
+            ),
+        ] {
+            if number > 0 {
+                note.push_str(&format!(", {number} {what}"));
+            }
+        }
+        let PassRate {
+            pass_at_1, ci95, n, ..
+        } = self.rate;
+        format!(
+            "{}: {:.1}% [{:.1}, {:.1}] of {n} problems under {}{note}",
+            Self::title(&self.label),
+            100.0 * pass_at_1,
+            100.0 * ci95[0],
+            100.0 * ci95[1],
+            self.version
+        )
+    }
+
+    /// Whether both were made under the same harness. Of rows of older versions only the names of the
+    /// versions tell, which differ after a rollback to the same files.
+    pub(super) fn has_harness_of(&self, other: &Self) -> bool {
+        match (&self.harness, &other.harness) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.version == other.version,
+        }
+    }
 }
 
 #[cfg(test)]

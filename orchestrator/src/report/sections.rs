@@ -3,7 +3,7 @@
 use critic::{Critique, DIMENSIONS, Scoreboard};
 use serde::{Deserialize, Serialize};
 
-use super::PatchRow;
+use super::{EvaluateRow, PatchRow};
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 
@@ -139,6 +139,34 @@ pub struct RoundCell {
     pub correct: u32,
     /// Problems.
     pub n: u32,
+    /// The round's own 2×2.
+    pub matrix: Matrix,
+}
+
+impl RoundCell {
+    /// Of a cell called `round 3` among all `cells`; none of another one.
+    pub(super) fn of(row: &EvaluateRow, cells: &[EvaluateRow]) -> Option<Self> {
+        let round = row.label.strip_prefix("round ")?.parse().ok()?;
+        let PassRate {
+            pass_at_1,
+            ci95,
+            correct,
+            n,
+        } = row.rate;
+        let (version, policy) = (row.version.clone(), row.policy.clone());
+        let adapter = row.adapter.clone();
+        Some(Self {
+            round,
+            version,
+            policy,
+            adapter,
+            pass_at_1,
+            ci95,
+            correct,
+            n,
+            matrix: Matrix::of(row, cells),
+        })
+    }
 }
 
 /// Sealed-test results.
@@ -161,4 +189,29 @@ pub struct Matrix {
     pub new_weights_old_harness: Option<PassRate>,
     /// Trained weights, evolved harness.
     pub new_weights_new_harness: Option<PassRate>,
+    /// What the trained weights solve more under the evolved harness than under the starting one, as a
+    /// share of the problems: what they owe to it.
+    pub harness_debt: Option<f64>,
+}
+
+impl Matrix {
+    /// Of the end of a round, `now`, against the baseline. A cell is known by its harness and its weights,
+    /// whatever round it was made in and whatever it was called then.
+    fn of(now: &EvaluateRow, cells: &[EvaluateRow]) -> Self {
+        let start = cells.iter().find(|cell| cell.label == "baseline");
+        let rate = |harness: &EvaluateRow, weights: &EvaluateRow| {
+            let mut cells = cells.iter();
+            let cell = cells
+                .find(|cell| cell.has_harness_of(harness) && cell.adapter == weights.adapter)?;
+            Some(cell.rate)
+        };
+        let new_weights_old_harness = start.and_then(|start| rate(start, now));
+        Self {
+            old_weights_old_harness: start.map(|start| start.rate),
+            old_weights_new_harness: start.and_then(|start| rate(now, start)),
+            new_weights_old_harness,
+            new_weights_new_harness: Some(now.rate),
+            harness_debt: new_weights_old_harness.map(|old| now.rate.pass_at_1 - old.pass_at_1),
+        }
+    }
 }

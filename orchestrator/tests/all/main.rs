@@ -17,6 +17,7 @@ mod faults;
 mod full_training;
 mod golds;
 mod grammar;
+mod matrix;
 mod planted_faults;
 mod rechecking;
 mod reference;

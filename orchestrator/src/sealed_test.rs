@@ -1,0 +1,115 @@
+//! The sealed test: what weights solve under a harness. Nothing but reports reads this.
+//!
+//! A cell is one set of weights under one harness on all test problems, one attempt each. Every cell has
+//! the same seeds, so cells can be compared problem by problem. The same weights under the same harness
+//! are one cell, whatever it is called and however often it is asked for.
+
+use std::collections::BTreeMap;
+
+use rollout::task::Split;
+use rollout::trajectory::Trajectory;
+
+use crate::clock::unix_seconds;
+use crate::error::RunError;
+use crate::gate::evidence::PassRate;
+use crate::harness_loop::Head;
+use crate::report::{EvaluateRow, kind, rows_of};
+use crate::rollouts::draw;
+use crate::standing::Standing;
+use crate::workshop::Workshop;
+
+impl Workshop {
+    /// Score weights under a harness; `label` is the name of the cell in the report.
+    ///
+    /// # Errors
+    /// When the run is to stop or a part fails; what was finished is stored.
+    pub async fn evaluate(
+        &self,
+        round: u32,
+        label: &str,
+        head: &Head,
+        adapter: Option<&str>,
+    ) -> Result<(), RunError> {
+        let harness = head.harness.id().to_hex();
+        let known: Vec<EvaluateRow> = rows_of(&self.store, kind::EVALUATE).await?;
+        let known = known.into_iter().find(|row| {
+            row.harness.as_deref() == Some(harness.as_str()) && row.adapter.as_deref() == adapter
+        });
+        let scored = match known {
+            Some(row) => row,
+            None => self.score(label, head, adapter).await?,
+        };
+        let row = EvaluateRow {
+            label: label.to_owned(),
+            version: head.name(),
+            ..scored
+        };
+        self.line(row.outline());
+        let key = self.key(kind::EVALUATE, &[label, &harness, &row.policy]);
+        self.store
+            .record_step(&key, kind::EVALUATE, round, &row, unix_seconds())
+            .await?;
+        Ok(())
+    }
+
+    /// The cells that a round's 2×2 has beside those of the table: its harness with the weights that the
+    /// run began with, and its weights with that harness. If one of both is still the first, they are in
+    /// the table.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub async fn cross(
+        &self,
+        round: u32,
+        start: &Head,
+        standing: &Standing,
+    ) -> Result<(), RunError> {
+        let Standing { head, adapter } = standing;
+        if adapter.is_none() || head.harness.id() == start.harness.id() {
+            return Ok(());
+        }
+        self.evaluate(round, "old_weights_new_harness", head, None)
+            .await?;
+        let weights = adapter.as_deref();
+        self.evaluate(round, "new_weights_old_harness", start, weights)
+            .await
+    }
+
+    /// Roll the test problems out.
+    async fn score(
+        &self,
+        label: &str,
+        head: &Head,
+        adapter: Option<&str>,
+    ) -> Result<EvaluateRow, RunError> {
+        let policy = self.policy(adapter).await?;
+        let seed = self.seed().derive("test");
+        let trials = draw(&self.splits.test, self.splits.test.len(), seed);
+        let title = EvaluateRow::title(label);
+        let rolled = self
+            .roll(&title, &policy, &head.harness, Split::Test, &trials)
+            .await?;
+        let trajectories: Vec<&Trajectory> = rolled.iter().flatten().collect();
+        let mut exits = BTreeMap::new();
+        let mut tokens = 0;
+        for trajectory in &trajectories {
+            *exits.entry(trajectory.exit.name().to_owned()).or_insert(0) += 1;
+            tokens += trajectory.usage.completion_tokens;
+        }
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let correct = trajectories.iter().filter(|t| t.verdict.correct).count();
+        let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
+        Ok(EvaluateRow {
+            label: label.to_owned(),
+            version: head.name(),
+            harness: Some(head.harness.id().to_hex()),
+            policy: policy.id().to_string(),
+            adapter: adapter.map(str::to_owned),
+            rate: PassRate::of(count(correct), count(trajectories.len())),
+            exits,
+            mean_tokens: tokens as f64 / trajectories.len().max(1) as f64,
+            undecided: count(undecided),
+            left_out: count(rolled.len() - trajectories.len()),
+        })
+    }
+}
