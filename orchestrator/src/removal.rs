@@ -4,13 +4,14 @@
 //! Every `gate.retest_every` rounds each patch that is still in the head is taken back out of it, where that
 //! can be done cleanly ([`harness::undo`]), and the head without it is compared with the head
 //! ([`crate::gate::question`]). One that isn't missed goes: less harness. At most one goes at a time; the
-//! others are compared with what is left then.
+//! others are compared with what is left then. Patches that later ones build on can't be tried so; the report
+//! names them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use critic::TriedPatch;
-use harness::{Harness, HarnessId, Patch, undo};
+use critic::{GrowthLimits, TriedPatch};
+use harness::{Harness, HarnessId, Patch, PatchOp, UndoError, undo};
 use registry::{Acceptance, ModelId, Origin, RunId, VersionName};
 use rollout::policy::PolicyId;
 
@@ -81,6 +82,15 @@ struct Removable {
     harness: Arc<Harness>,
 }
 
+/// A patch that can't be taken out of the head.
+struct Untested {
+    version: VersionName,
+    /// What was recorded when it was accepted.
+    accepted: registry::Decision,
+    /// What stands in the way.
+    reason: String,
+}
+
 impl Workshop {
     /// What is left of `standing` once the patches that aren't missed are out of it.
     ///
@@ -100,9 +110,11 @@ impl Workshop {
         loop {
             let incumbent = self.arm_of(&standing).await?;
             let policy = incumbent.policy.id();
-            let mut candidates = self.removable(&standing.head, policy, &history.removals)?;
+            let (mut candidates, untested) =
+                self.removable(&standing.head, policy, &history.removals)?;
             candidates.retain(|candidate| !settled.contains(&candidate.version));
             if candidates.is_empty() {
+                self.leave(round, &standing.head, policy, untested).await?;
                 return Ok(standing);
             }
             let arms: Vec<Arm> = candidates
@@ -156,23 +168,26 @@ impl Workshop {
             }
             match next {
                 Some(head) => standing.head = head,
-                None => return Ok(standing),
+                None => {
+                    self.leave(round, &standing.head, policy, untested).await?;
+                    return Ok(standing);
+                }
             }
         }
     }
 
-    /// The patches of `head` that are to be tried without.
+    /// The patches of `head` that are to be tried without, and those that should be and can't.
     fn removable(
         &self,
         head: &Head,
         policy: &PolicyId,
         known: &RemovalHistory,
-    ) -> Result<Vec<Removable>, RunError> {
+    ) -> Result<(Vec<Removable>, Vec<Untested>), RunError> {
         let mut history = self.with_registry(registry::Registry::history)?;
         // A run that starts again finds what it did later.
         history.retain(|version| version.name <= head.version.name);
         let growth = &self.loaded.config.critic.growth;
-        let mut found = Vec::new();
+        let (mut found, mut untested) = (Vec::new(), Vec::new());
         for version in active(&history) {
             let Origin::Patch(acceptance) = &version.origin else {
                 continue;
@@ -192,28 +207,61 @@ impl Workshop {
                 self.with_registry(|registry| registry.load(&commit.to_string()))
             };
             let ((_, before), (_, after)) = (load(parent)?, load(version.commit)?);
-            // One that others have built upon stays.
-            let Ok(ops) = undo(&before, &after, &head.harness) else {
-                continue;
-            };
-            let patch = Patch {
-                dimension: accepted.patch.dimension,
-                ops,
-                summary: format!("remove {}: {}", version.name, accepted.patch.summary),
-            };
-            let Ok(harness) = patch.apply(&head.harness) else {
-                continue;
-            };
-            if growth.check(&head.harness, &harness).is_ok() {
-                found.push(Removable {
+            let accepted = accepted.clone();
+            let ops = undo(&before, &after, &head.harness);
+            match take_out(version.name, &accepted.patch, ops, &head.harness, growth) {
+                Ok((patch, harness)) => found.push(Removable {
                     version: version.name,
-                    accepted: accepted.clone(),
+                    accepted,
                     patch,
                     harness: Arc::new(harness),
-                });
+                }),
+                Err(reason) => untested.push(Untested {
+                    version: version.name,
+                    accepted,
+                    reason,
+                }),
             }
         }
-        Ok(found)
+        Ok((found, untested))
+    }
+
+    /// Store and tell which patches of the head that a round ends with could not be tried without.
+    async fn leave(
+        &self,
+        round: u32,
+        head: &Head,
+        policy: &PolicyId,
+        untested: Vec<Untested>,
+    ) -> Result<(), RunError> {
+        for Untested {
+            version,
+            accepted,
+            reason,
+        } in untested
+        {
+            let patch = accepted.patch;
+            self.line(format!(
+                "  not tried without {version} ({} {}): {reason}",
+                patch.dimension, patch.summary
+            ));
+            let row = RemovalRow {
+                round,
+                removes: version.to_string(),
+                parent: head.name(),
+                version: None,
+                dimension: patch.dimension.to_string(),
+                summary: patch.summary,
+                stages: Vec::new(),
+                evidence: None,
+                rollouts: 0,
+                verdict: Verdict::Rejected { stage: 0, reason },
+                policy: policy.to_string(),
+                is_untested: true,
+            };
+            self.keep_removal(&row).await?;
+        }
+        Ok(())
     }
 
     fn commit_removal(
@@ -270,6 +318,10 @@ impl Workshop {
             (None, Some(objection)) => format!("  kept: not {what} ({objection})"),
             (None, None) => format!("  deferred: {what} (another one goes first)"),
         });
+        self.keep_removal(row).await
+    }
+
+    async fn keep_removal(&self, row: &RemovalRow) -> Result<(), RunError> {
         let (round, parent) = (row.round.to_string(), &row.parent);
         let key = self.key(kind::REMOVAL, &[&round, parent, &row.removes, &row.policy]);
         Ok(self
@@ -277,6 +329,30 @@ impl Workshop {
             .record_step(&key, kind::REMOVAL, row.round, row, unix_seconds())
             .await?)
     }
+}
+
+/// The patch that takes the one of `version` back by `ops`, and the head without it; or what stands in the
+/// way.
+fn take_out(
+    version: VersionName,
+    accepted: &Patch,
+    ops: Result<Vec<PatchOp>, UndoError>,
+    head: &Harness,
+    growth: &GrowthLimits,
+) -> Result<(Patch, Harness), String> {
+    let ops = ops.map_err(|error| format!("a later change builds on it ({error})"))?;
+    let patch = Patch {
+        dimension: accepted.dimension,
+        ops,
+        summary: format!("remove {version}: {}", accepted.summary),
+    };
+    let harness = patch
+        .apply(head)
+        .map_err(|error| format!("what is left is no valid harness ({error})"))?;
+    growth
+        .check(head, &harness)
+        .map_err(|error| format!("what is left is too large ({error})"))?;
+    Ok((patch, harness))
 }
 
 /// A decision as the report shows it.
@@ -301,5 +377,6 @@ fn removal_row(
         verdict: decision.verdict.clone(),
         policy: policy.to_string(),
         spending: decision.spending(),
+        is_untested: false,
     }
 }

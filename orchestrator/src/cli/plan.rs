@@ -7,7 +7,7 @@ use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
     Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind, ModelLoopConfig,
-    Objective,    PolicyConfig, SplitConfig, StartKind,
+    Objective, PolicyConfig, SplitConfig, StartKind,
 };
 use crate::error::RunError;
 use crate::serving;
@@ -93,7 +93,8 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             problems.push(error);
         }
     }
-    let needs_weights = matches!(config.policy, PolicyConfig::Local { .. }) || serving::trains(config);
+    let needs_weights =
+        matches!(config.policy, PolicyConfig::Local { .. }) || serving::trains(config);
     if needs_weights {
         lines.push(format!("weights    {}", found.path.display()));
         if !found.path.exists() {
@@ -252,7 +253,8 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
         );
     }
-    if gate.retest_every > 0 {
+    let happens = |every: u32| every > 0 && every <= run.rounds;
+    if happens(gate.retest_every) {
         lines.push(format!(
             "  removal    every {} rounds: each accepted patch tried without, up to {} rollouts a look for it \
              and the incumbent",
@@ -270,7 +272,7 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             suite.max_drop_points
         ));
     }
-    if gate.reference_every > 0 {
+    if happens(gate.reference_every) {
         lines.push(format!(
             "  reference  every {} rounds: {} rollouts of the head, the best so far and the start, more while the \
              head seems worse",

@@ -168,17 +168,31 @@ pub(crate) fn report(report: &Report) -> String {
             "round {round} began with the failures of the round before: training may be saturated\n"
         ));
     }
-    let removed = report.removals.iter().filter(|row| row.version.is_some());
+    let tried = report.removals.iter().filter(|row| !row.is_untested);
+    let removed = tried.clone().filter(|row| row.version.is_some());
     let removed: Vec<&str> = removed.map(|row| row.removes.as_str()).collect();
-    if !report.removals.is_empty() {
+    let tried = tried.count();
+    if tried > 0 {
         out.push_str(&format!(
-            "accepted patches tried without: {}; removed: {}\n",
-            report.removals.len(),
+            "accepted patches tried without: {tried}; removed: {}\n",
             if removed.is_empty() {
                 "none".to_owned()
             } else {
                 removed.join(", ")
             }
+        ));
+    }
+    // Each time names all that it can't try; the last one is what is left.
+    let last = report.removals.iter().map(|row| row.round).max();
+    let untested = report.removals.iter().filter(|row| row.is_untested);
+    for row in untested.filter(|row| Some(row.round) == last) {
+        out.push_str(&format!(
+            "round {}: not tried without {} ({} {}): {}\n",
+            row.round,
+            row.removes,
+            row.dimension,
+            row.summary,
+            row.verdict.objection().unwrap_or_default()
         ));
     }
     for row in &report.retention {

@@ -56,9 +56,9 @@ impl Default for GateConfig {
             tasks: 30,
             max_samples: 16,
             false_discovery_rate: 0.05,
-            retest_every: 0,
+            retest_every: 2,
             retest_margin_points: 5.0,
-            reference_every: 0,
+            reference_every: 2,
         }
     }
 }

@@ -56,6 +56,9 @@ pub struct RemovalRow {
     /// measured.
     #[serde(default)]
     pub spending: Option<Spending>,
+    /// Whether it could not be tried at all; the verdict says why.
+    #[serde(default)]
+    pub is_untested: bool,
 }
 
 /// A retention suite at the end of a round.

@@ -151,6 +151,32 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_others_build_on_is_told_of_and_not_tried() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), 10, Scripted::policy("knows", reply)).await;
+    let first = workshop.head("v1").expect("v1");
+    let below = accept(&workshop, &first, "prompts.final_answer", "Be brief.");
+    let standing = Standing {
+        head: accept(&workshop, &below, "prompts.final_answer", TOLD),
+        adapter: None,
+    };
+    let mut history = History::new(0.05);
+    let kept = workshop.retest(2, standing, &mut history).await;
+    assert_eq!(kept.expect("a decision").head.name(), "v3");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let [needed, below] = &report.removals[..] else {
+        panic!("{:?}", report.removals);
+    };
+    assert_eq!((needed.removes.as_str(), needed.is_untested), ("v3", false));
+    assert_eq!((below.removes.as_str(), below.is_untested), ("v2", true));
+    assert_eq!((below.rollouts, below.stages.len()), (0, 0));
+    assert_eq!(
+        below.verdict.objection().as_deref(),
+        Some("a later change builds on it (prompts.final_answer: it has changed since)")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_patch_whose_pairs_could_not_be_made_is_tried_without_again() {
     let place = Place::new();
     let is_down = Arc::new(AtomicBool::new(true));

@@ -69,7 +69,7 @@ fn place(url: &str) -> Place {
     place.write("tasks.jsonl", &tasks(30));
     place.write("legs.jsonl", &lines(&spiders(24)));
     let more = format!(
-        "gate: {{mode: paper, tasks: 8}}
+        "gate: {{mode: paper, tasks: 8, retest_every: 0, reference_every: 0}}
 harness_loop: {{iterations: 1, diagnose_tasks: 12, candidates: 1}}
 {SUITE}"
     );

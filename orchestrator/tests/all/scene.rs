@@ -20,8 +20,12 @@ use rollout::{
 use sandbox::{Execution, Exit, SandboxPolicy};
 
 /// A configuration of a policy that the test gives, with so many problems to evolve, to decide and to
-/// score on; `more` are further sections.
+/// score on; `more` are further sections. Without one on the gate nothing is looked at again.
 pub(crate) fn small([evolve, gate, test]: [u32; 3], more: &str) -> String {
+    let quiet = match more.contains("gate:") {
+        true => "",
+        false => "gate: {retest_every: 0, reference_every: 0}\n",
+    };
     format!(
         "\
 run: {{name: small}}
@@ -33,7 +37,7 @@ tasks:
   splits: {{evolve: {evolve}, gate: {gate}, test: {test}}}
 harness: naive
 budget: {{tokens_per_problem: 4000, seconds_per_problem: 60}}
-{more}
+{quiet}{more}
 "
     )
 }

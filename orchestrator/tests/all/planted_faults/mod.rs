@@ -71,7 +71,7 @@ tasks:
   splits: {evolve: 24, gate: 40, test: 24}
 harness: naive
 budget: {tokens_per_problem: 4000, seconds_per_problem: 60}
-gate: {mode: sequential, tasks: 30}
+gate: {mode: sequential, tasks: 30, retest_every: 0, reference_every: 0}
 harness_loop: {iterations: 5, diagnose_tasks: 24, candidates: 4}
 model_loop: {is_enabled: false}
 ";
