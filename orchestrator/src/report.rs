@@ -12,6 +12,7 @@ use crate::gate::decide::Verdict;
 use crate::store::{SessionRow, Store, StoreError};
 
 pub(crate) use self::failures::causes;
+pub use self::failures::{Likeness, SaturationRow};
 pub use self::rows::{
     ClusterRow, DiagnoseRow, EvaluateRow, PatchRow, Promise, RefusedRow, SelectionRow, TrainRow,
     ValidationRow, WeightsRow,
@@ -93,8 +94,11 @@ pub struct Report {
     pub weight_decisions: Vec<WeightsRow>,
     /// Fine-tunings in order.
     pub trainings: Vec<TrainRow>,
-    /// Rounds that began with the failures of the round before, although weights were trained between.
+    /// Rounds that are shown to have begun with the failures of the round before, although weights were
+    /// trained between.
     pub saturated: Vec<u32>,
+    /// The comparisons behind it, in order.
+    pub saturation: Vec<SaturationRow>,
     /// Decisions on the removal of accepted patches, in order.
     pub removals: Vec<RemovalRow>,
     /// Retention suites in order, round by round.
@@ -118,6 +122,7 @@ impl Report {
         let rollbacks: Vec<RollbackRow> = rows_of(store, kind::ROLLBACK).await?;
         let critiques: Vec<Critique> = rows_of(store, kind::CRITIQUE).await?;
         let diagnoses: Vec<DiagnoseRow> = rows_of(store, kind::DIAGNOSE).await?;
+        let saturation = failures::saturation(&diagnoses, &weight_decisions, &rollbacks);
         let totals = store.totals().await?;
         let tally = |verdicts: &mut dyn Iterator<Item = &Verdict>| {
             let mut tally = Tally::default();
@@ -168,7 +173,12 @@ impl Report {
             rollouts: totals.rollouts,
             left_out: totals.left_out,
             generated_tokens: totals.completion_tokens,
-            saturated: failures::saturated(&diagnoses, &weight_decisions, &rollbacks),
+            saturated: saturation
+                .iter()
+                .filter(|row| row.verdict == Likeness::Alike)
+                .map(|row| row.round)
+                .collect(),
+            saturation,
             diagnoses,
             patch_decisions,
             weight_decisions,

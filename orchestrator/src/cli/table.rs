@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 use crate::gate::spend::{Spend, Spending, digits};
-use crate::report::{Report, Tally};
+use crate::report::{Likeness, Report, SaturationRow, Tally};
 
 /// Rules above, below and under the header.
 const RULED: TableStyle = TableStyle::new()
@@ -163,10 +163,25 @@ pub(crate) fn report(report: &Report) -> String {
             ));
         }
     }
-    for round in &report.saturated {
-        out.push_str(&format!(
-            "round {round} began with the failures of the round before: training may be saturated\n"
-        ));
+    for row in &report.saturation {
+        let SaturationRow {
+            round,
+            rollouts: [before, after],
+            at_most,
+            ..
+        } = row;
+        match row.verdict {
+            Likeness::Different => {}
+            Likeness::Alike => out.push_str(&format!(
+                "round {round} began with the failures of the round before (at most {:.0}% end otherwise): \
+                 training may be saturated\n",
+                100.0 * at_most
+            )),
+            Likeness::TooFew => out.push_str(&format!(
+                "round {round}: {before} and {after} diagnosed rollouts are too few to tell whether training \
+                 still changes what fails\n"
+            )),
+        }
     }
     let tried = report.removals.iter().filter(|row| !row.is_untested);
     let removed = tried.clone().filter(|row| row.version.is_some());
