@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use registry::{Entry, Origin, Registry};
 
-use super::{RunName, print, say, table};
+use super::{RunName, print, say, table, told};
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::left_out::{self, LeftOutRow};
 use crate::report::{PatchRow, Report, wall_seconds};
 use crate::run::{HEARTBEAT, registry_path};
-use crate::store::{SessionRow, Store};
+use crate::store::{SessionRow, Store, StoreError};
 
 /// Show where runs stand.
 #[derive(Debug, Args)]
@@ -82,14 +82,38 @@ pub(crate) struct RollbackArgs {
     run: RunName,
 }
 
+/// Columns of `status`.
+const STATUS: [&str; 7] = [
+    "run",
+    "state",
+    "rounds",
+    "patches accepted",
+    "test pass@1",
+    "rollouts",
+    "running time",
+];
+
 pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, RunError> {
     let mut rows = Vec::new();
     let mut json = Vec::new();
     for directory in run_directories(root)? {
-        let store = Store::open(&directory).await?;
-        let report = Report::read(&store).await?;
-        let sessions = store.sessions().await?;
-        store.close().await;
+        let (report, sessions) = match read_run(&directory).await {
+            Ok(read) => read,
+            // One that is damaged, or of a later version, hides nothing of the others.
+            Err(error) => {
+                let (name, error) = (name_of(&directory), told(&error));
+                say(&format!("warning: {name} can't be read: {error}"));
+                json.push(serde_json::json!({
+                    "run": name,
+                    "state": "unreadable",
+                    "error": error,
+                }));
+                let mut row = vec![name, "unreadable".to_owned()];
+                row.resize(STATUS.len(), "-".to_owned());
+                rows.push(row);
+                continue;
+            }
+        };
         let state = state(&report, &sessions, &directory);
         let patches = report.patches;
         let last = report
@@ -123,16 +147,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
             root.display()
         ));
     } else {
-        let header = [
-            "run",
-            "state",
-            "rounds",
-            "patches accepted",
-            "test pass@1",
-            "rollouts",
-            "running time",
-        ];
-        print(&table::rows(&header, rows));
+        print(&table::rows(&STATUS, rows));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -280,6 +295,15 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
         print(&format!("round {}: {}", row.round, row.outline()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that `status` tells of a run.
+async fn read_run(directory: &Path) -> Result<(Report, Vec<SessionRow>), StoreError> {
+    let store = Store::open(directory).await?;
+    let report = Report::read(&store).await;
+    let sessions = store.sessions().await;
+    store.close().await;
+    Ok((report?, sessions?))
 }
 
 async fn read_report(directory: &Path) -> Result<Report, RunError> {

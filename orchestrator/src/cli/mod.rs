@@ -201,8 +201,17 @@ fn start_log() {
 
 /// Print an error with its causes and what to do about it; returns the exit code.
 fn explain(error: &RunError) -> ExitCode {
-    let mut text = format!("error: {error}");
-    let mut cause = std::error::Error::source(error);
+    say(&format!("error: {}", told(error)));
+    if let Some(hint) = error.hint() {
+        say(&format!("hint: {hint}"));
+    }
+    ExitCode::from(error.exit_code())
+}
+
+/// An error with its causes in one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
     while let Some(next) = cause {
         let message = next.to_string();
         if !text.contains(&message) {
@@ -211,11 +220,7 @@ fn explain(error: &RunError) -> ExitCode {
         }
         cause = next.source();
     }
-    say(&text);
-    if let Some(hint) = error.hint() {
-        say(&format!("hint: {hint}"));
-    }
-    ExitCode::from(error.exit_code())
+    text
 }
 
 /// A line of data.

@@ -1,6 +1,10 @@
 //! Help, plans, and commands without a run.
 
+use std::path::PathBuf;
+
+use coharness::store::Store;
 use insta::assert_snapshot;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::{CONFIG, Place, tasks};
 
@@ -36,6 +40,71 @@ fn no_run_yet() {
     assert_snapshot!(
         "resume_of_no_run",
         place.run(&["resume", "quickstart-seed0"])
+    );
+}
+
+/// A run in a place that has nothing but a name.
+async fn empty_run(place: &Place, name: &str) -> PathBuf {
+    let directory = place.path().join(".coharness/runs").join(name);
+    std::fs::create_dir_all(&directory).expect("folder");
+    let store = Store::open(&directory).await.expect("a store");
+    store.create_run(name, "{}", 0).await.expect("a run");
+    store.close().await;
+    directory.join("run.db")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_cant_be_read_is_named_and_the_others_are_shown() {
+    let place = Place::new();
+    empty_run(&place, "good-seed0").await;
+    let garbage = "this is no database ".repeat(100);
+    place.write(".coharness/runs/damaged-seed0/run.db", &garbage);
+    let newer = empty_run(&place, "newer-seed0").await;
+    let options = SqliteConnectOptions::new().filename(&newer);
+    let pool = SqlitePool::connect_with(options).await.expect("a database");
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'of a later version', TRUE, x'00', 0)",
+    )
+    .execute(&pool)
+    .await
+    .expect("a migration");
+    pool.close().await;
+
+    let shown = place.run(&["status"]);
+    for part in [
+        "good-seed0     new",
+        "damaged-seed0  unreadable",
+        "newer-seed0    unreadable",
+        "warning: damaged-seed0 can't be read: cannot open the run's database",
+        "warning: newer-seed0 can't be read: the run's database",
+        "migration 9999 was previously applied but is missing",
+    ] {
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (part, text) = (squeezed(part), squeezed(&shown));
+        assert!(text.contains(&part), "{part} in {shown}");
+    }
+    assert!(shown.ends_with("--- exit 0\n"), "{shown}");
+
+    let output = place.command(&["status", "--json"]).output().expect("runs");
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut states: Vec<(&str, &str, bool)> = runs
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|run| {
+            let text = |field: &str| run[field].as_str().expect("a text");
+            (text("run"), text("state"), run["error"].is_string())
+        })
+        .collect();
+    states.sort_unstable();
+    assert_eq!(
+        states,
+        [
+            ("damaged-seed0", "unreadable", true),
+            ("good-seed0", "new", false),
+            ("newer-seed0", "unreadable", true),
+        ]
     );
 }
 
