@@ -297,7 +297,8 @@ impl RunError {
             Self::Io { source, .. }
             | Self::Export(ExportError::Io { source, .. })
             | Self::Train(TrainError::Checkpoint(CheckpointError::Io { source, .. })) => {
-                source.kind() == std::io::ErrorKind::StorageFull
+                use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+                matches!(source.kind(), StorageFull | QuotaExceeded)
             }
             _ => false,
         }
@@ -353,5 +354,32 @@ impl RunError {
             Self::Stopped { .. } => "Give the same command, or `coharness resume`, to go on.".into(),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_used_up_quota_have_their_own_code_and_a_hint() {
+        let io = |source: io::Error| RunError::Io {
+            path: "run".into(),
+            source,
+        };
+        // ENOSPC and EDQUOT of Linux.
+        for error in [
+            RunError::from(StoreError::Full),
+            io(io::Error::from_raw_os_error(28)),
+            io(io::Error::from_raw_os_error(122)),
+        ] {
+            assert_eq!(error.exit_code(), 5, "{error}");
+            let hint = error.hint().unwrap_or_default();
+            assert!(hint.starts_with("Free some"), "{error}: {hint}");
+        }
+        let denied = io(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!((denied.exit_code(), denied.hint()), (1, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Telling local from network file systems.
+//! Telling local from network file systems, and whether one is full.
 
 use std::path::Path;
 
@@ -22,4 +22,14 @@ pub(super) fn network_kind(path: &Path) -> Option<&'static str> {
         .iter()
         .find(|(magic, _)| *magic == kind)
         .map(|(_, name)| *name)
+}
+
+/// Whether no further file can be made beside `path`.
+pub(super) fn has_no_room(path: &Path) -> bool {
+    let directory = path.parent().unwrap_or(path);
+    statfs(directory).is_ok_and(|found| {
+        // Some file systems don't count files: they say that there is room for none.
+        let is_counted = found.files() > 0;
+        found.blocks_available() == 0 || is_counted && found.files_free() == 0
+    })
 }

@@ -14,6 +14,7 @@ mod decisions;
 mod evaluation;
 mod export;
 mod faults;
+mod full_disk;
 mod full_training;
 mod golds;
 mod grammar;
