@@ -320,3 +320,27 @@ impl Workshop {
         self.retain(round, &before, after, history).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_may_get_longer_more_patient_and_more_fully_reported_and_nothing_else() {
+        let config = |rounds: u32, matrix: &str, attempts: u32, seed: u32| {
+            json!({
+                "run": {"rounds": rounds, "matrix": matrix, "seed": seed},
+                "faults": {"attempts": attempts},
+            })
+        };
+        let before = config(2, "last", 3, 0);
+        assert_eq!(
+            difference(&before, &config(3, "each_round", 4, 0), ""),
+            None
+        );
+        let other = difference(&before, &config(3, "last", 3, 1), "");
+        assert_eq!(other.as_deref(), Some("run.seed"));
+    }
+}
