@@ -257,6 +257,7 @@ impl Workshop {
                 rollouts: 0,
                 verdict: Verdict::Rejected { stage: 0, reason },
                 policy: policy.to_string(),
+                spending: None,
                 is_untested: true,
             };
             self.keep_removal(&row).await?;
