@@ -1,6 +1,8 @@
 //! Servers that are ready, and how many may exist.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::resource::RLIM_INFINITY;
 use tempfile::TempDir;
@@ -23,6 +25,11 @@ const IDLE_FOR_EACH_PROCESSOR: usize = 2;
 
 /// Programs without state that run at a time; further ones wait.
 const PROGRAMS_AT_ONCE: usize = 64;
+
+/// A program that runs for longer than this makes room for others to begin. Most take a few
+/// milliseconds: begun all at once they would want a server each, which is started for them and
+/// ended after them, and they would be done no sooner.
+const YOUNG: Duration = Duration::from_millis(300);
 
 /// Interpreters with state that live at a time; further rollouts wait. Each takes some ten
 /// mebibytes even while nothing happens in it.
@@ -50,6 +57,7 @@ pub(crate) struct Pool {
     idle: Mutex<Vec<(Kind, ForkServer)>>,
     most_idle: usize,
     programs: Arc<Semaphore>,
+    young: Semaphore,
     sessions: Arc<Semaphore>,
 }
 
@@ -62,6 +70,7 @@ impl Pool {
             setting,
             idle: Mutex::new(Vec::new()),
             most_idle: processors * IDLE_FOR_EACH_PROCESSOR,
+            young: Semaphore::new(processors * IDLE_FOR_EACH_PROCESSOR),
             programs: Arc::new(Semaphore::new(PROGRAMS_AT_ONCE)),
             sessions: Arc::new(Semaphore::new(SESSIONS_AT_ONCE)),
         }
@@ -78,12 +87,27 @@ impl Pool {
     /// behind, so one whose server died can be run again.
     pub(crate) async fn run(&self, code: &str, policy: &SandboxPolicy) -> Option<Run> {
         let _permit = self.programs.acquire().await;
+        let mut young = Some(self.young.acquire().await);
         let kind = kind(code, policy);
         for freshness in [Freshness::Any, Freshness::New] {
             let Ok(mut server) = self.take(&kind, freshness).await else {
                 break;
             };
-            match self.run_once(&mut server, code, policy).await {
+            // Only the program's own time makes room for others.
+            if server.wait_until_ready().await.is_err() {
+                continue;
+            }
+            let outcome = {
+                let mut once = pin!(self.run_once(&mut server, code, policy));
+                tokio::select! {
+                    outcome = &mut once => outcome,
+                    () = tokio::time::sleep(YOUNG) => {
+                        young.take();
+                        once.await
+                    }
+                }
+            };
+            match outcome {
                 Ok(Outcome::Over(execution) | Outcome::Returned(execution)) => {
                     let applied = server.applied().clone();
                     self.give_back(kind, server).await;

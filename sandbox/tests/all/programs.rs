@@ -1,6 +1,11 @@
 //! Ordinary programs behave as under plain Python.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use sandbox::Exit;
+use tokio::task::JoinSet;
 
 use crate::support::{every_kind, every_kind_with, strongest};
 
@@ -335,4 +340,41 @@ fn tree(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
         found.push(path);
     }
     found
+}
+
+/// Programs that come together share the servers that are kept; one that takes long holds up none.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_short_programs_need_few_servers_and_long_ones_make_room() {
+    let test = Arc::new(strongest().await);
+    if !test.sandbox.enforcement().layers.fork_server.enforced {
+        eprintln!("SKIPPED: no fork server");
+        return;
+    }
+    let run_all = |count: usize, code: &'static str| {
+        let mut programs = JoinSet::new();
+        for _ in 0..count {
+            let test = Arc::clone(&test);
+            programs.spawn(async move { test.run(code).await });
+        }
+        programs.join_all()
+    };
+    // Every server has a scratch folder of its own.
+    let code = "import os\nat = os.stat('.')\nprint(at.st_dev, at.st_ino)";
+    let folders: BTreeSet<String> = run_all(60, code)
+        .await
+        .into_iter()
+        .map(|execution| execution.stdout)
+        .collect();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(folders.iter().all(|folder| !folder.is_empty()));
+    // On a busy machine a program may take long enough to make room for another.
+    assert!(folders.len() <= 6 * processors, "{} servers", folders.len());
+
+    let started = Instant::now();
+    let slept = run_all(40, "import time\ntime.sleep(1)\nprint(1)").await;
+    assert!(slept.iter().all(|execution| execution.stdout == "1\n"));
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "one after the other"
+    );
 }
