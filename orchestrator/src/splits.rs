@@ -231,7 +231,7 @@ impl Splits {
 
 /// An order that depends on neither the file's order nor on anything else.
 fn by_hash(tasks: &mut [Task]) {
-    tasks.sort_by_cached_key(|task| task.content_hash().as_str().to_owned());
+    tasks.sort_by_cached_key(Task::deal_order);
 }
 
 /// The first two tasks with the same text are an error; each comes with what it is called there.

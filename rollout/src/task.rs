@@ -82,6 +82,16 @@ impl Task {
         ContentHash::of_problem(&self.problem)
     }
 
+    /// What problems are put in order by before they are dealt to splits: a hash of letters and digits
+    /// alone, so that the deal stays what it was when texts are told apart more finely; among equals
+    /// the [`ContentHash`].
+    pub fn deal_order(&self) -> (String, ContentHash) {
+        let kept = self.problem.chars().filter(|c| c.is_alphanumeric());
+        let plain: String = kept.flat_map(char::to_lowercase).collect();
+        let hash = blake3::hash(plain.as_bytes()).to_hex().to_string();
+        (hash, self.content_hash())
+    }
+
     /// The texts by which the task is recognised where it mustn't stand: the problem, and what its
     /// tests read and expect.
     pub fn telling_texts(&self) -> Vec<String> {
