@@ -68,6 +68,8 @@ impl Workshop {
                 .await?;
             let proposals = std::mem::take(&mut diagnosis.proposals);
             let diagnosed = Diagnosed {
+                round,
+                iteration,
                 head: &head,
                 policy,
                 trials: &diagnosis.trials,

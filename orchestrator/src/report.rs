@@ -32,6 +32,8 @@ pub mod kind {
     pub const DIAGNOSE: &str = "diagnose";
     /// What the critic's language model said about a diagnosis.
     pub const CRITIQUE: &str = "critique";
+    /// What the cheap checks that run something say of a proposal: the reason to turn it down, if any.
+    pub const CHECK: &str = "check";
     /// A decision on a patch.
     pub const PATCH: &str = "decide_patch";
     /// A decision on weights.

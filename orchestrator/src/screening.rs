@@ -4,7 +4,8 @@
 //! growth; whether the programs that it shows run and print what it says they print; and two rollouts
 //! of problems that the critic has seen, which only have to be possible. A proposal that fails one is
 //! remembered like one that the gate turned down, so nothing that may pass counts: a sandbox or a policy
-//! that fails is tried again as rollouts are, and a program that ran out of time gets a second run.
+//! that fails is tried again as rollouts are, and a program that ran out of time gets a second run. What
+//! the checks that run something have said is kept in the journal.
 
 use std::sync::Arc;
 
@@ -16,10 +17,11 @@ use rollout::trajectory::{ExitReason, Trajectory};
 use sandbox::{Exit, SandboxPolicy};
 use serde_json::Value;
 
+use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::observer::Notice;
-use crate::report::RefusedRow;
+use crate::report::{RefusedRow, kind};
 use crate::rollouts::{Arm, Trial};
 use crate::workshop::Workshop;
 
@@ -34,6 +36,10 @@ pub(crate) struct Screened {
 
 /// What proposals are checked against.
 pub(crate) struct Diagnosed<'a> {
+    /// The round.
+    pub(crate) round: u32,
+    /// The cycle of its harness loop.
+    pub(crate) iteration: u32,
     /// The harness that was diagnosed.
     pub(crate) head: &'a Head,
     /// The weights.
@@ -112,15 +118,37 @@ impl Workshop {
         if let Err(too_large) = self.loaded.config.critic.growth.check(before, &after) {
             return Ok(Err(too_large.to_string()));
         }
-        if let Some(reason) = self.try_programs(before, &after).await? {
-            return Ok(Err(reason));
-        }
         let harness = Arc::new(after);
-        let reason = self.try_rollouts(diagnosed, &harness).await?;
-        Ok(match reason {
+        Ok(match self.try_out(diagnosed, &harness).await? {
             Some(reason) => Err(reason),
             None => Ok(Arc::unwrap_or_clone(harness)),
         })
+    }
+
+    /// Runs the programs and the rollouts of a candidate; why that isn't possible. Both may end otherwise
+    /// on another day, by the machine's load or a server's state, and the round's candidates would have
+    /// other numbers: what was said once is taken from the journal.
+    async fn try_out(
+        &self,
+        diagnosed: &Diagnosed<'_>,
+        harness: &Arc<Harness>,
+    ) -> Result<Option<String>, RunError> {
+        let place = format!("{}.{}", diagnosed.round, diagnosed.iteration);
+        let id = harness.id().to_hex();
+        let parts = [place.as_str(), &id, diagnosed.policy.id().as_str()];
+        let key = self.key(kind::CHECK, &parts);
+        if let Some(known) = self.store.step::<Option<String>>(&key).await? {
+            return Ok(known);
+        }
+        let before = &diagnosed.head.harness;
+        let reason = match self.try_programs(before, harness).await? {
+            Some(reason) => Some(reason),
+            None => self.try_rollouts(diagnosed, harness).await?,
+        };
+        self.store
+            .record_step(&key, kind::CHECK, diagnosed.round, &reason, unix_seconds())
+            .await?;
+        Ok(reason)
     }
 
     /// Runs the programs that are new in `after`; what is wrong with them.

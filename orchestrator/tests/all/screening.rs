@@ -12,6 +12,7 @@ use coharness::history::History;
 use coharness::report::{RefusedRow, Report};
 use coharness::splits::{Splits, Suite};
 use coharness::workshop::Workshop;
+use critic::TriedPatch;
 use critic::llm::{Chat, ChatError, ChatReply, ChatRequest};
 use rollout::{BoxFuture, Message, Policy, PolicyError, Task, ToolFault, ToolRunner, Usage};
 use sandbox::{Execution, Exit, SandboxPolicy};
@@ -443,4 +444,45 @@ async fn a_rollout_that_fails_once_bars_nothing() {
     let (rows, _) = round_of(&workshop, &policy).await;
     let mut names = rows.iter().map(|row| &row.summary);
     assert!(!names.any(|name| name.contains("llm/storm")), "{rows:?}");
+}
+
+/// What is refused in a round with such tools and such a policy, and what the critic takes for tried.
+async fn tried_by(
+    directory: &Path,
+    tools: &Arc<Shaky>,
+    policy: &Arc<dyn Policy>,
+) -> (Vec<RefusedRow>, Vec<TriedPatch>) {
+    let chat = blocks(&["slow", "quick", "storm"]);
+    let workshop = workshop_with(directory, chat, tools.clone(), MORE).await;
+    let head = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let looped = workshop.harness_loop(1, head, policy, &mut history).await;
+    looped.expect("a round");
+    let report = Report::read(&workshop.store).await.expect("a report");
+    (report.diagnoses[0].refused.clone(), history.tried)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_goes_on_keeps_to_what_was_said_of_proposals() {
+    let place = Place::new();
+    let slow = Shaky::new(|code, _| match code.contains("slow") {
+        true => Ok(Exit::TimedOut),
+        false => Ok(Exit::Code(0)),
+    });
+    let stormy = Scripted::failing("wrong", reply);
+    let (rows, tried) = tried_by(place.path(), &slow, &stormy).await;
+    assert!(reason(&rows, "llm/slow").contains("TimedOut"));
+    assert!(reason(&rows, "llm/storm").contains("no storms here"));
+    let is_barred = rows.iter().any(|row| row.summary.contains("llm/quick"));
+    assert!(!is_barred, "{rows:?}");
+
+    // Other programs run out of time now, and the storm is over.
+    let quick = Shaky::new(|code, _| match code.contains("quick") {
+        true => Ok(Exit::TimedOut),
+        false => Ok(Exit::Code(0)),
+    });
+    let calm = Scripted::failing("wrong", |_| Ok(SAID.to_owned()));
+    let again = tried_by(place.path(), &quick, &calm).await;
+    assert_eq!(again, (rows, tried));
+    assert_eq!(quick.count(""), 0);
 }
