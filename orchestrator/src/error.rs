@@ -8,7 +8,7 @@ use model::decode::EngineError;
 use model::export::ExportError;
 use model::tokenizer::TokenizerError;
 use model::weights::WeightsError;
-use registry::RegistryError;
+use registry::{RegistryError, VersionName};
 use rollout::policy::PolicyError;
 use sandbox::SandboxError;
 use trainer::{CheckpointError, DatasetError, TrainError};
@@ -224,6 +224,16 @@ pub enum RunError {
         /// The run.
         name: String,
     },
+    /// What a person has put in the place of what the run stood on can't be run.
+    #[error("{version}, put on top of {head} by hand, can't be used")]
+    PutByHand {
+        /// The version.
+        version: VersionName,
+        /// What the run stood on.
+        head: VersionName,
+        /// What is wrong with it.
+        source: Box<RunError>,
+    },
     /// A training's checkpoints have no room.
     #[error(
         "no space left to train in {path}: checkpoints and weights take up to {needed_mib} MiB, {free_mib} are free"
@@ -255,6 +265,7 @@ impl RunError {
             | Self::Splits(_)
             | Self::Harness { .. }
             | Self::OtherConfig { .. }
+            | Self::PutByHand { .. }
             | Self::NoRun { .. }
             | Self::NoWeights { .. }
             | Self::NoTrajectory { .. }
@@ -332,6 +343,10 @@ impl RunError {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()
             }
             Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),
+            Self::PutByHand { version, head, .. } => format!(
+                "Commit a harness that can be used on top of it, or {}; then give the same command again.",
+                moving_back(*head, *version)
+            ),
             Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
             Self::Train(TrainError::Memory { .. }) => {
                 "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
@@ -355,6 +370,23 @@ impl RunError {
             _ => return None,
         })
     }
+}
+
+/// How a person takes the versions after `to` off the registry's branch, up to `last`. Their tags would be in
+/// the way of the run's own versions.
+fn moving_back(to: VersionName, last: VersionName) -> String {
+    let later = std::iter::successors(Some(to.next()), |name| Some(name.next()));
+    let later: Vec<String> = later
+        .take_while(|name| *name <= last)
+        .map(|name| name.to_string())
+        .collect();
+    let tags = match later.is_empty() {
+        true => String::new(),
+        false => format!(" and `git tag -d {}`", later.join(" ")),
+    };
+    format!(
+        "take it off main: in the run's registry.git, `git update-ref refs/heads/main {to}`{tags}"
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use registry::{Decision, Origin, Version};
+use registry::{Decision, Origin, RegistryError, Version, VersionName};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -52,7 +52,7 @@ impl Workshop {
     /// started, whatever the registry's head is by then.
     ///
     /// # Errors
-    /// When registry or store fail.
+    /// When what a person has put there can't be run, or registry or store fail.
     pub async fn begin(
         &self,
         round: u32,
@@ -66,6 +66,12 @@ impl Workshop {
             Some(row) => row.version,
             None => {
                 let version = self.put_by_hand(&standing.head.version).await?;
+                let (head, name) = (standing.head.version.name, version.name);
+                if name != head {
+                    // Once it is in the journal, no later commit changes it.
+                    self.check_by_hand(&version, head).await?;
+                }
+                let version = name.to_string();
                 let row = BeginRow { round, version };
                 self.store
                     .record_step(&key, kind::BEGIN, round, &row, unix_seconds())
@@ -88,9 +94,28 @@ impl Workshop {
         Ok(begun)
     }
 
-    /// The version that a person has put on top of `head`; without one, its own name. What the run itself
+    /// Check that `version`, which a person has put on top of `head`, is a harness that can be run here.
+    async fn check_by_hand(&self, version: &Version, head: VersionName) -> Result<(), RunError> {
+        let checked = match self.head(&version.name.to_string()) {
+            Ok(put) => self.check_harness(&put.harness).await,
+            Err(error) => Err(error),
+        };
+        checked.map_err(|error| match error {
+            RunError::Harness { .. }
+            | RunError::Registry(
+                RegistryError::Folder { .. } | RegistryError::TreeEntry { .. },
+            ) => RunError::PutByHand {
+                version: version.name,
+                head,
+                source: Box::new(error),
+            },
+            other => other,
+        })
+    }
+
+    /// The version that a person has put on top of `head`; without one, `head` itself. What the run itself
     /// did on top of it is no person's.
-    async fn put_by_hand(&self, head: &Version) -> Result<String, RunError> {
+    async fn put_by_hand(&self, head: &Version) -> Result<Version, RunError> {
         let own: Vec<RollbackRow> = rows_of(&self.store, kind::ROLLBACK).await?;
         let history = self.with_registry(registry::Registry::history)?;
         let is_own = |name: &str| {
@@ -103,7 +128,7 @@ impl Workshop {
             Origin::Rollback { .. } => !is_own(&later.name.to_string()),
             Origin::Initial(_) | Origin::Patch(_) => false,
         });
-        Ok(by_hand.last().unwrap_or(head).name.to_string())
+        Ok(by_hand.last().unwrap_or(head).clone())
     }
 
     /// Tell what a person has put in the place of what the run stood on. Patches that it is without count

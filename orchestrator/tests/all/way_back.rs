@@ -195,6 +195,28 @@ async fn weights_alone_go_back_where_the_harness_is_the_same_again() {
     assert_eq!(history.tried, known);
 }
 
+/// What git says in a run's registry.
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let output = std::process::Command::new("git")
+        .arg("--git-dir")
+        .arg(coharness::run::registry_path(directory))
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
+        .args(arguments)
+        .output()
+        .expect("git");
+    assert!(output.status.success(), "git {arguments:?}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// A commit of a person's own with these files, on top of the registry's head.
+fn commit_by_hand(directory: &Path, tree: &str) {
+    let commit = git(
+        directory,
+        &["commit-tree", tree, "-p", "main", "-m", "mine"],
+    );
+    git(directory, &["update-ref", "refs/heads/main", &commit]);
+}
+
 /// What a round starts from.
 async fn begun(
     workshop: &Workshop,
@@ -246,20 +268,7 @@ async fn a_round_starts_from_what_a_person_has_put_there_and_keeps_to_it() {
     assert_eq!(again.name(), "v4");
 
     // A commit of the person's own.
-    let registry = coharness::run::registry_path(place.path());
-    let git = |arguments: &[&str]| {
-        let output = std::process::Command::new("git")
-            .arg("--git-dir")
-            .arg(&registry)
-            .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"])
-            .args(arguments)
-            .output()
-            .expect("git");
-        assert!(output.status.success(), "git {arguments:?}");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    };
-    let commit = git(&["commit-tree", "v2^{tree}", "-p", "main", "-m", "mine"]);
-    git(&["update-ref", "refs/heads/main", &commit]);
+    commit_by_hand(place.path(), "v2^{tree}");
     let mine = begun(&workshop, 4, &third, refer, tried).await;
     assert_eq!(mine.name(), "v6");
     assert_eq!(mine.harness.id(), first.harness.id());
@@ -293,4 +302,35 @@ async fn what_the_run_itself_went_back_to_is_no_persons_doing() {
     // A round of a run that did not keep its start yet.
     let again = begun(&workshop, 2, &hasty, &mut reference, &mut history).await;
     assert_eq!(again.name(), "v2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_has_put_there_is_checked_before_a_round_keeps_to_it() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let empty = git(
+        place.path(),
+        &["hash-object", "-w", "-t", "tree", "/dev/null"],
+    );
+    commit_by_hand(place.path(), &empty);
+    let refused = workshop
+        .begin(2, on(&start), &mut reference, &mut history)
+        .await;
+    let error = refused.expect_err("no harness");
+    assert_eq!(
+        error.to_string(),
+        "v2, put on top of v1 by hand, can't be used"
+    );
+    let hint = error.hint().expect("a hint");
+    let way_out = "`git update-ref refs/heads/main v1` and `git tag -d v2`";
+    assert!(hint.contains(way_out), "{hint}");
+    assert_eq!(error.exit_code(), 2);
+
+    commit_by_hand(place.path(), "v1^{tree}");
+    let mended = begun(&workshop, 2, &start, &mut reference, &mut history).await;
+    assert_eq!(mended.name(), "v3");
+    assert_eq!(mended.harness.id(), start.harness.id());
 }
