@@ -18,7 +18,7 @@ use crate::error::RunError;
 use crate::history::History;
 use crate::observer::Observer;
 use crate::reference::Reference;
-use crate::report::{Report, wall_seconds};
+use crate::report::{EvaluateRow, Report, wall_seconds};
 use crate::splits::Splits;
 use crate::standing::Standing;
 use crate::stop::Stop;
@@ -283,7 +283,7 @@ impl Workshop {
             standing = self
                 .refer(round, standing, &mut reference, &mut history)
                 .await?;
-            let label = format!("round {round}");
+            let label = EvaluateRow::label_of(round);
             self.evaluate(round, &label, &standing.head, standing.adapter.as_deref())
                 .await?;
             if round == last || run.matrix == MatrixKind::EachRound {

@@ -10,7 +10,7 @@ use crate::harness_loop::Head;
 use crate::history::History;
 use crate::lineage::{lost, since};
 use crate::reference::Reference;
-use crate::report::{BeginRow, Cause, Place, RollbackRow, kind, rows_of};
+use crate::report::{BeginRow, Cause, EvaluateRow, Place, RollbackRow, kind, rows_of};
 use crate::rollouts::Arm;
 use crate::workshop::Workshop;
 
@@ -65,7 +65,10 @@ impl Workshop {
         let version = match known {
             Some(row) => row.version,
             None => {
-                let version = self.put_by_hand(&standing.head.version).await?;
+                let version = match self.is_over(round).await? {
+                    true => standing.head.version.clone(),
+                    false => self.put_by_hand(&standing.head.version).await?,
+                };
                 let (head, name) = (standing.head.version.name, version.name);
                 if name != head {
                     // Once it is in the journal, no later commit changes it.
@@ -92,6 +95,14 @@ impl Workshop {
             reference.best = begun.clone();
         }
         Ok(begun)
+    }
+
+    /// Whether a round has its place in the table. Without a start of its own it is one of a version that
+    /// didn't keep it, and what a person did since is for the next one.
+    async fn is_over(&self, round: u32) -> Result<bool, RunError> {
+        let cells: Vec<EvaluateRow> = rows_of(&self.store, kind::EVALUATE).await?;
+        let label = EvaluateRow::label_of(round);
+        Ok(cells.iter().any(|cell| cell.label == label))
     }
 
     /// Check that `version`, which a person has put on top of `head`, is a harness that can be run here.

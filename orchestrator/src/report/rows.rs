@@ -289,6 +289,11 @@ pub struct EvaluateRow {
 }
 
 impl EvaluateRow {
+    /// Label of the cell that is a round's place in the table.
+    pub(crate) fn label_of(round: u32) -> String {
+        format!("round {round}")
+    }
+
     /// What a cell is called while it is made.
     pub(crate) fn title(label: &str) -> String {
         format!("test · {}", label.replace('_', " "))

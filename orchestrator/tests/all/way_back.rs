@@ -7,13 +7,14 @@ use coharness::config::SuiteConfig;
 use coharness::harness_loop::Head;
 use coharness::history::History;
 use coharness::reference::Reference;
-use coharness::report::Report;
+use coharness::report::{Report, kind};
 use coharness::splits::{Splits, Suite};
 use coharness::standing::Standing;
 use coharness::workshop::Workshop;
 use critic::TriedPatch;
 use registry::Origin;
 use rollout::{Message, PolicyId};
+use serde_json::json;
 
 use crate::Place;
 use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
@@ -333,4 +334,38 @@ async fn what_a_person_has_put_there_is_checked_before_a_round_keeps_to_it() {
     let mended = begun(&workshop, 2, &start, &mut reference, &mut history).await;
     assert_eq!(mended.name(), "v3");
     assert_eq!(mended.harness.id(), start.harness.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_that_is_over_starts_where_it_did_before_starts_were_kept() {
+    let place = Place::new();
+    let workshop = workshop(place.path(), "Solve it.").await;
+    let start = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let text = "Solve up to 30.";
+    let first = version(&workshop, &start, &mut history, "prompts.system", text);
+    // The second round accepted nothing. Its cell is all that tells of it, as in a run of an earlier
+    // version, which a person rolled back when it was finished.
+    let cell = json!({
+        "label": "round 2", "version": "v2", "policy": "counts", "adapter": null,
+        "rate": {"pass_at_1": 0.5, "ci95": [0.0, 1.0], "correct": 1, "n": 2},
+        "exits": {}, "mean_tokens": 1.0,
+    });
+    workshop
+        .store
+        .record_step("a cell", kind::EVALUATE, 2, &cell, 0)
+        .await
+        .expect("a cell");
+    let to = start.version.name;
+    workshop
+        .with_registry(|registry| registry.rollback(to, "it was enough", 7))
+        .expect("v3");
+    let (refer, tried) = (&mut reference, &mut history);
+    let over = begun(&workshop, 2, &first, refer, tried).await;
+    assert_eq!(over.name(), "v2");
+    assert_eq!(accepted(tried), [true]);
+    let next = begun(&workshop, 3, &first, refer, tried).await;
+    assert_eq!(next.name(), "v3");
+    assert_eq!(undone(&workshop).await, [["v2"]]);
 }
