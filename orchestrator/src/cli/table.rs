@@ -119,12 +119,7 @@ pub(crate) fn report(report: &Report) -> String {
     ]);
     out.push_str(&format!("{matrix}\n\n"));
     out.push_str(&by_round(report));
-    let is_trained = report
-        .test
-        .rounds
-        .last()
-        .is_some_and(|r| r.adapter.is_some());
-    if let Some(debt) = m.harness_debt.filter(|_| is_trained) {
+    if let Some(debt) = m.harness_debt {
         out.push_str(&format!(
             "harness debt: under the old harness the new weights solve {:.1} points {}\n",
             100.0 * debt.abs(),
@@ -320,7 +315,7 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
     Some(figures(&header, rows.collect()))
 }
 
-/// The 2×2 of every round, where more than the last one's is known.
+/// The 2×2 of every round, where that of trained weights is known of more than the last one.
 fn by_round(report: &Report) -> String {
     let rounds = &report.test.rounds;
     let mut earlier = rounds.iter().rev().skip(1);

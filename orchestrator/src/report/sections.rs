@@ -190,7 +190,7 @@ pub struct Matrix {
     /// Trained weights, evolved harness.
     pub new_weights_new_harness: Option<PassRate>,
     /// What the trained weights solve more under the evolved harness than under the starting one, as a
-    /// share of the problems: what they owe to it.
+    /// share of the problems: what they owe to it. None without trained weights.
     pub harness_debt: Option<f64>,
 }
 
@@ -211,7 +211,10 @@ impl Matrix {
             old_weights_new_harness: start.and_then(|start| rate(now, start)),
             new_weights_old_harness,
             new_weights_new_harness: Some(now.rate),
-            harness_debt: new_weights_old_harness.map(|old| now.rate.pass_at_1 - old.pass_at_1),
+            // Weights that weren't trained have come to depend on nothing.
+            harness_debt: new_weights_old_harness
+                .filter(|_| now.adapter.is_some())
+                .map(|old| now.rate.pass_at_1 - old.pass_at_1),
         }
     }
 }

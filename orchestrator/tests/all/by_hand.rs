@@ -127,6 +127,10 @@ fn a_run_that_goes_on_starts_from_what_a_person_went_back_to() {
     );
     let told = alone.run(&["report"]);
     assert!(told.contains("rolled back by hand from v2"), "{told}");
+    // Nothing was trained that could depend on the harness.
+    assert!(!told.contains("harness debt"), "{told}");
+    assert_eq!(report["matrix"]["harness_debt"], Value::Null);
+    assert!(report["matrix"]["new_weights_old_harness"].is_object());
     let log = subjects(&alone);
     assert_eq!(log.lines().count(), 4, "{log}");
     assert!(log.contains(" v3 rollback to v1: it rambles"), "{log}");

@@ -125,6 +125,7 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     assert_eq!(made(), 0);
     let last = report().await.matrix;
     assert_eq!(correct(&last), [Some(1), Some(4), Some(1), Some(4)]);
+    assert_eq!(last.harness_debt, None);
 }
 
 #[test]
