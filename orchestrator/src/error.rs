@@ -347,6 +347,11 @@ impl RunError {
                 "Commit a harness that can be used on top of it, or {}; then give the same command again.",
                 moving_back(*head, *version)
             ),
+            Self::Registry(RegistryError::HeadMoved { expected, found }) => format!(
+                "Only a finished run takes commits. Keep this one (`git branch mine {found}`) and {}; then give the same \
+                 command again, and put it back when the run has finished.",
+                moving_back(*expected, *found)
+            ),
             Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
             Self::Train(TrainError::Memory { .. }) => {
                 "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
@@ -394,6 +399,19 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn a_head_that_was_moved_has_a_way_back() {
+        let name = |number: u32| VersionName::new(number).expect("a number");
+        let moved = RunError::from(RegistryError::HeadMoved {
+            expected: name(2),
+            found: name(4),
+        });
+        let hint = moved.hint().unwrap_or_default();
+        let way_out = "`git update-ref refs/heads/main v2` and `git tag -d v3 v4`";
+        assert!(hint.contains(way_out), "{hint}");
+        assert!(hint.contains("when the run has finished"), "{hint}");
+    }
 
     #[test]
     fn a_full_disk_and_a_used_up_quota_have_their_own_code_and_a_hint() {
