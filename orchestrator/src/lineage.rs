@@ -40,28 +40,20 @@ pub(crate) fn active(history: &[Version]) -> Vec<&Version> {
     active
 }
 
-/// What going back from the last of `history` to version `first` takes back: patches and removals. What
-/// was taken back before isn't among them.
-pub(crate) fn since(history: &[Version], first: VersionName) -> Vec<Made<'_>> {
-    without(path(history), &path(up_to(history, first)))
-}
-
-/// What version `old` rests on and the last of `history`, which came later, doesn't: patches and removals.
-pub(crate) fn lost(history: &[Version], old: VersionName) -> Vec<Made<'_>> {
-    without(path(up_to(history, old)), &path(history))
+/// What version `old` rests on and version `new` doesn't: patches and removals. What was taken back before
+/// isn't among them. The history may be longer: a run that starts again finds what it did later.
+pub(crate) fn lost(history: &[Version], [old, new]: [VersionName; 2]) -> Vec<Made<'_>> {
+    let kept = path(up_to(history, new));
+    let kept: BTreeSet<VersionName> = kept.iter().map(|(version, _)| version.name).collect();
+    let mut made = path(up_to(history, old));
+    made.retain(|(version, _)| !kept.contains(&version.name));
+    made
 }
 
 /// The history as it was when version `last` was head.
 fn up_to(history: &[Version], last: VersionName) -> &[Version] {
     let place = history.iter().position(|version| version.name == last);
     &history[..place.map_or(0, |place| place + 1)]
-}
-
-/// Those of `made` that aren't among `others`.
-fn without<'a>(mut made: Vec<Made<'a>>, others: &[Made<'a>]) -> Vec<Made<'a>> {
-    let others: BTreeSet<VersionName> = others.iter().map(|(version, _)| version.name).collect();
-    made.retain(|(version, _)| !others.contains(&version.name));
-    made
 }
 
 #[cfg(test)]
@@ -177,7 +169,8 @@ mod tests {
     fn going_back_takes_back_what_is_there_and_nothing_twice() {
         let undone = |steps: &str, first: u32| -> Vec<u32> {
             let history = history(steps);
-            since(&history, name(first))
+            let last = history.last().expect("a version").name;
+            lost(&history, [last, name(first)])
                 .iter()
                 .map(|(version, _)| version.name.number())
                 .collect()
@@ -197,7 +190,8 @@ mod tests {
     fn what_a_person_went_back_from_is_what_the_head_is_without() {
         let undone = |steps: &str, old: u32| -> Vec<u32> {
             let history = history(steps);
-            lost(&history, name(old))
+            let last = history.last().expect("a version").name;
+            lost(&history, [name(old), last])
                 .iter()
                 .map(|(version, _)| version.name.number())
                 .collect()
@@ -207,5 +201,9 @@ mod tests {
         assert_eq!(undone("+ + + <1 <3", 4), [4]);
         assert!(undone("+ <1 <2", 3).is_empty());
         assert!(undone("+ + +", 4).is_empty());
+        // What came later is no part of either.
+        let longer = history("+ + <1 + <2");
+        let lost = lost(&longer, [name(3), name(4)]);
+        assert_eq!(lost.len(), 2);
     }
 }

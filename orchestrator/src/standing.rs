@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use registry::{Decision, Origin, RegistryError, Version, VersionName};
+use registry::{Origin, RegistryError, Version, VersionName};
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::history::History;
-use crate::lineage::{lost, since};
+use crate::lineage::lost;
 use crate::reference::Reference;
 use crate::report::{BeginRow, Cause, EvaluateRow, Place, RollbackRow, kind, rows_of};
 use crate::rollouts::Arm;
@@ -142,21 +142,14 @@ impl Workshop {
         Ok(by_hand.last().unwrap_or(head).clone())
     }
 
-    /// Tell what a person has put in the place of what the run stood on. Patches that it is without count
-    /// as rejected, as after [`Self::go_back`].
+    /// Tell what a person has put in the place of what the run stood on.
     async fn follow(
         &self,
         round: u32,
         [from, to]: [&Standing; 2],
         history: &mut History,
     ) -> Result<(), RunError> {
-        let (old, new) = (&from.head.version, &to.head.version);
-        let mut versions = self.with_registry(registry::Registry::history)?;
-        versions.retain(|version| version.name <= new.name);
-        let undone = lost(&versions, old.name);
-        for (_, decision) in &undone {
-            history.withdraw(decision);
-        }
+        let new = &to.head.version;
         let (target, reason) = match &new.origin {
             Origin::Rollback { to, reason } => (*to, reason.clone()),
             _ => (new.name, "committed by hand".to_owned()),
@@ -170,27 +163,18 @@ impl Workshop {
                 adapter: to.adapter.clone(),
             },
             version: Some(new.name.to_string()),
-            undone: undone
-                .iter()
-                .map(|(version, _)| version.name.to_string())
-                .collect(),
+            undone: Vec::new(),
             reason,
         };
-        self.line(format!(
-            "round {round} starts from {}: {}",
-            new.name,
-            row.outline()
-        ));
-        let key = self.key(kind::ROLLBACK, &["hand", &new.name.to_string()]);
-        self.store
-            .record_step(&key, kind::ROLLBACK, row.round, &row, unix_seconds())
-            .await?;
-        Ok(())
+        let (name, outline) = (new.name, row.outline());
+        self.line(format!("round {round} starts from {name}: {outline}"));
+        let key = self.key(kind::ROLLBACK, &["hand", &name.to_string()]);
+        let versions = [from.head.version.name, name];
+        self.withdraw(&key, versions, row, history).await
     }
 
     /// Go back from what the run stands on to what it stood on before: the old harness becomes a new
-    /// version with the reason, the old weights are taken again, and the patches in between count as
-    /// rejected.
+    /// version with the reason, and the old weights are taken again.
     ///
     /// # Errors
     /// When registry or store fail.
@@ -204,60 +188,56 @@ impl Workshop {
     ) -> Result<Standing, RunError> {
         let (old, target) = (&from.head, &to.head);
         let seconds = u64::try_from(unix_seconds()).unwrap_or(0);
+        // Where the harness is the same, whatever its versions are called, only weights go back.
         let made = if old.harness.id() == target.harness.id() {
             None
         } else {
             let name = target.version.name;
-            Some(self.with_registry(|registry| {
+            let version = self.with_registry(|registry| {
                 registry.rollback_from(&old.version, name, reason, seconds)
-            })?)
+            })?;
+            Some(Head {
+                version,
+                harness: Arc::clone(&target.harness),
+            })
         };
-        // Where the harness is the same, whatever its versions are called, only weights go back.
-        let undone = match made {
-            Some(_) => self.made_since(&target.version, &old.version)?,
-            None => Vec::new(),
-        };
-        for (_, decision) in &undone {
-            history.withdraw(decision);
-        }
         let row = RollbackRow {
             round,
             cause,
             from: from.place(),
             to: to.place(),
-            version: made.as_ref().map(|version| version.name.to_string()),
-            undone: undone.into_iter().map(|(name, _)| name).collect(),
+            version: made.as_ref().map(Head::name),
+            undone: Vec::new(),
             reason: reason.to_owned(),
         };
         self.line(row.outline());
         let key = self.key(kind::ROLLBACK, &[&round.to_string(), reason]);
-        self.store
-            .record_step(&key, kind::ROLLBACK, round, &row, unix_seconds())
-            .await?;
+        let head = made.unwrap_or_else(|| old.clone());
+        let versions = [old.version.name, head.version.name];
+        self.withdraw(&key, versions, row, history).await?;
         Ok(Standing {
-            head: match made {
-                Some(version) => Head {
-                    version,
-                    harness: Arc::clone(&target.harness),
-                },
-                None => old.clone(),
-            },
+            head,
             adapter: to.adapter.clone(),
         })
     }
 
-    /// Versions made by patches and removals that `last` rests on and `first` doesn't. The history may be
-    /// longer: a run that starts again finds what it did later.
-    fn made_since(
+    /// Record that the run went back from version `old` to `new`. Patches that `new` is without count as
+    /// rejected.
+    async fn withdraw(
         &self,
-        first: &Version,
-        last: &Version,
-    ) -> Result<Vec<(String, Decision)>, RunError> {
-        let mut history = self.with_registry(registry::Registry::history)?;
-        history.retain(|version| version.name <= last.name);
-        let made = since(&history, first.name).into_iter();
-        Ok(made
-            .map(|(version, decision)| (version.name.to_string(), decision.clone()))
-            .collect())
+        key: &str,
+        [old, new]: [VersionName; 2],
+        mut row: RollbackRow,
+        history: &mut History,
+    ) -> Result<(), RunError> {
+        let versions = self.with_registry(registry::Registry::history)?;
+        for (version, decision) in lost(&versions, [old, new]) {
+            history.withdraw(decision);
+            row.undone.push(version.name.to_string());
+        }
+        Ok(self
+            .store
+            .record_step(key, kind::ROLLBACK, row.round, &row, unix_seconds())
+            .await?)
     }
 }
