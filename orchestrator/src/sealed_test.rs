@@ -10,12 +10,14 @@ use rollout::task::Split;
 use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
+use crate::config::MatrixKind;
 use crate::error::RunError;
 use crate::gate::evidence::PassRate;
 use crate::harness_loop::Head;
 use crate::report::{EvaluateRow, kind, rows_of};
 use crate::rollouts::draw;
 use crate::standing::Standing;
+use crate::trained_weights::short;
 use crate::workshop::Workshop;
 
 impl Workshop {
@@ -30,26 +32,41 @@ impl Workshop {
         head: &Head,
         adapter: Option<&str>,
     ) -> Result<(), RunError> {
+        let title = EvaluateRow::title(label);
+        let (row, _) = self.cell(round, label, &title, head, adapter).await?;
+        self.line(row.outline(&title));
+        Ok(())
+    }
+
+    /// A cell, recorded under its label; and whether it was known.
+    async fn cell(
+        &self,
+        round: u32,
+        label: &str,
+        title: &str,
+        head: &Head,
+        adapter: Option<&str>,
+    ) -> Result<(EvaluateRow, bool), RunError> {
         let harness = head.harness.id().to_hex();
         let known: Vec<EvaluateRow> = rows_of(&self.store, kind::EVALUATE).await?;
         let known = known.into_iter().find(|row| {
             row.harness.as_deref() == Some(harness.as_str()) && row.adapter.as_deref() == adapter
         });
+        let is_known = known.is_some();
         let scored = match known {
             Some(row) => row,
-            None => self.score(label, head, adapter).await?,
+            None => self.score(label, title, head, adapter).await?,
         };
         let row = EvaluateRow {
             label: label.to_owned(),
             version: head.name(),
             ..scored
         };
-        self.line(row.outline());
         let key = self.key(kind::EVALUATE, &[label, &harness, &row.policy]);
         self.store
             .record_step(&key, kind::EVALUATE, round, &row, unix_seconds())
             .await?;
-        Ok(())
+        Ok((row, is_known))
     }
 
     /// The cells that a round's 2×2 has beside those of the table: its harness with the weights that the
@@ -68,26 +85,42 @@ impl Workshop {
         if adapter.is_none() || head.harness.id() == start.harness.id() {
             return Ok(());
         }
-        self.evaluate(round, "old_weights_new_harness", head, None)
-            .await?;
+        let is_each = self.loaded.config.run.matrix == MatrixKind::EachRound;
         let weights = adapter.as_deref();
-        self.evaluate(round, "new_weights_old_harness", start, weights)
-            .await
+        for (label, head, weights) in [
+            ("old_weights_new_harness", head, None),
+            ("new_weights_old_harness", start, weights),
+        ] {
+            let mut title = EvaluateRow::title(label);
+            if is_each {
+                title.push_str(&format!(", round {round}"));
+                if let Some(id) = weights {
+                    title.push_str(&format!(" with {}", short(id)));
+                }
+            }
+            let (row, is_known) = self.cell(round, label, &title, head, weights).await?;
+            let mut line = row.outline(&title);
+            if is_each && is_known {
+                line.push_str(", known before");
+            }
+            self.line(line);
+        }
+        Ok(())
     }
 
     /// Roll the test problems out.
     async fn score(
         &self,
         label: &str,
+        title: &str,
         head: &Head,
         adapter: Option<&str>,
     ) -> Result<EvaluateRow, RunError> {
         let policy = self.policy(adapter).await?;
         let seed = self.seed().derive("test");
         let trials = draw(&self.splits.test, self.splits.test.len(), seed);
-        let title = EvaluateRow::title(label);
         let rolled = self
-            .roll(&title, &policy, &head.harness, Split::Test, &trials)
+            .roll(title, &policy, &head.harness, Split::Test, &trials)
             .await?;
         let trajectories: Vec<&Trajectory> = rolled.iter().flatten().collect();
         let mut exits = BTreeMap::new();

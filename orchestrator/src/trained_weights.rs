@@ -19,6 +19,11 @@ use crate::error::RunError;
 const ADAPTERS: &str = "adapters";
 const FULL_SETS: &str = "weights";
 
+/// The beginning of the id of trained weights, as it is shown.
+pub(crate) fn short(id: &str) -> String {
+    id.chars().take(8).collect()
+}
+
 /// What a training gave.
 pub(crate) enum TrainedWeights {
     /// To be put beside the base model's weights.

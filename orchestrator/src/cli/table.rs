@@ -8,6 +8,7 @@ use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 use crate::gate::spend::{Spend, Spending, digits};
 use crate::report::{Likeness, Report, SaturationRow, Tally};
+use crate::trained_weights::short;
 
 /// Rules above, below and under the header.
 const RULED: TableStyle = TableStyle::new()
@@ -346,10 +347,7 @@ fn by_round(report: &Report) -> String {
 
 /// `base`, or the beginning of the adapter's id.
 fn weights(adapter: Option<&str>) -> String {
-    adapter.map_or_else(
-        || "base".to_owned(),
-        |adapter| adapter.chars().take(8).collect(),
-    )
+    adapter.map_or_else(|| "base".to_owned(), short)
 }
 
 /// Seconds as `1 h 02 min` or `3 min 20 s`.

@@ -299,8 +299,8 @@ impl EvaluateRow {
         format!("test · {}", label.replace('_', " "))
     }
 
-    /// In one line.
-    pub(crate) fn outline(&self) -> String {
+    /// In one line, under a title.
+    pub(crate) fn outline(&self, title: &str) -> String {
         let mut note = String::new();
         for (number, what) in [
             (self.undecided, "undecided"),
@@ -317,8 +317,7 @@ impl EvaluateRow {
             pass_at_1, ci95, n, ..
         } = self.rate;
         format!(
-            "{}: {:.1}% [{:.1}, {:.1}] of {n} problems under {}{note}",
-            Self::title(&self.label),
+            "{title}: {:.1}% [{:.1}, {:.1}] of {n} problems under {}{note}",
             100.0 * pass_at_1,
             100.0 * ci95[0],
             100.0 * ci95[1],

@@ -1,9 +1,10 @@
 //! The 2×2 of each round: which cells are made, and whose they are in the report.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use coharness::harness_loop::Head;
+use coharness::observer::{Notice, Observer};
 use coharness::report::{Matrix, Report};
 use coharness::splits::Splits;
 use coharness::standing::Standing;
@@ -26,6 +27,32 @@ fn policy(name: &str, more: u32, asked: &Arc<AtomicU32>) -> Arc<dyn Policy> {
         let answer = 3 * number + u32::from(number > level + more);
         Ok(format!("The answer is \\boxed{{{answer}}}."))
     })
+}
+
+/// Keeps the lines of crossed cells.
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl Observer for Lines {
+    fn notice(&self, notice: Notice) {
+        if let Notice::Line(line) = notice
+            && line.contains("weights")
+        {
+            self.0.lock().expect("lock").push(line);
+        }
+    }
+}
+
+impl Lines {
+    /// Those since the last look, without their intervals.
+    fn take(&self) -> Vec<String> {
+        let lines = std::mem::take(&mut *self.0.lock().expect("lock"));
+        let short = |line: String| match (line.find(" ["), line.find(']')) {
+            (Some(from), Some(to)) => format!("{}{}", &line[..from], &line[to + 1..]),
+            _ => line,
+        };
+        lines.into_iter().map(short).collect()
+    }
 }
 
 /// A round's place in the table, and its 2×2.
@@ -65,8 +92,9 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
         is_aloud: false,
     };
     let harness = harness::naive().expect("the shipped harness");
+    let lines = Arc::new(Lines::default());
     let workshop = scene
-        .with_tools(&harness, Arc::new(FortyTwo))
+        .watched(&harness, Arc::new(FortyTwo), lines.clone())
         .await
         .with_policy(None, policy("base", 0, &asked))
         .with_policy(Some("trained"), policy("trained", 2, &asked));
@@ -80,10 +108,25 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     let second = accept(&workshop, &start, path, "Solve up to 4.");
     score(&workshop, 1, &start, &second, Some("trained")).await;
     assert_eq!(made(), 30);
+    assert_eq!(
+        lines.take(),
+        [
+            "test · old weights new harness, round 1: 40.0% of 10 problems under v2",
+            "test · new weights old harness, round 1 with trained: 30.0% of 10 problems under v1",
+        ]
+    );
     // Other weights didn't come: they are known under the old harness.
     let third = accept(&workshop, &second, path, "Solve up to 6.");
     score(&workshop, 2, &start, &third, Some("trained")).await;
     assert_eq!(made(), 20);
+    assert_eq!(
+        lines.take(),
+        [
+            "test · old weights new harness, round 2: 60.0% of 10 problems under v3",
+            "test · new weights old harness, round 2 with trained: 30.0% of 10 problems under v1, \
+             known before",
+        ]
+    );
     // What the first round ended with, under another name.
     let back = workshop
         .with_registry(|registry| registry.rollback(second.version.name, "it was enough", 7))
@@ -126,6 +169,37 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     let last = report().await.matrix;
     assert_eq!(correct(&last), [Some(1), Some(4), Some(1), Some(4)]);
     assert_eq!(last.harness_debt, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_of_the_last_round_alone_need_no_round() {
+    let place = Place::new();
+    let asked = Arc::new(AtomicU32::new(0));
+    let text = |number: u32| format!("How many sides have {number} triangles?");
+    let config = small([1, 4, 10], "").replace("{name: small}", "{name: small, matrix: last}");
+    let scene = Scene {
+        config: &config,
+        splits: Splits::only_test(numbered("triangle", 10, text, |number| 3 * number)),
+        directory: place.path(),
+        is_aloud: false,
+    };
+    let harness = harness::naive().expect("the shipped harness");
+    let lines = Arc::new(Lines::default());
+    let workshop = scene
+        .watched(&harness, Arc::new(FortyTwo), lines.clone())
+        .await
+        .with_policy(None, policy("base", 0, &asked))
+        .with_policy(Some("trained"), policy("trained", 2, &asked));
+    let start = workshop.head("v1").expect("v1");
+    let second = accept(&workshop, &start, "prompts.system", "Solve up to 4.");
+    score(&workshop, 2, &start, &second, Some("trained")).await;
+    assert_eq!(
+        lines.take(),
+        [
+            "test · old weights new harness: 40.0% of 10 problems under v2",
+            "test · new weights old harness: 30.0% of 10 problems under v1",
+        ]
+    );
 }
 
 #[test]
