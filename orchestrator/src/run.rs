@@ -167,12 +167,19 @@ impl Saved {
         let Some(run) = store.run().await? else {
             return Ok(None);
         };
-        serde_json::from_str(&run.config)
-            .map(Some)
-            .map_err(|source| StoreError::Record {
-                key: run.name,
-                source,
-            })
+        let saved = || -> Result<Self, serde_json::Error> {
+            let mut saved: Value = serde_json::from_str(&run.config)?;
+            // Versions without the field crossed the last round alone, whatever the default is now.
+            let fields = saved.pointer_mut("/config/run");
+            if let Some(fields) = fields.and_then(Value::as_object_mut) {
+                fields.entry("matrix").or_insert_with(|| "last".into());
+            }
+            serde_json::from_value(saved)
+        };
+        saved().map(Some).map_err(|source| StoreError::Record {
+            key: run.name,
+            source,
+        })
     }
 }
 

@@ -54,7 +54,7 @@ impl Observer for Steps {
 }
 
 /// The tiny model, with room for a conversation.
-fn model(place: &Place) -> PathBuf {
+pub(crate) fn model(place: &Place) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
     let read = |name: &str| std::fs::read_to_string(golden.join(name)).expect("golden file");
     let config = read("config.json").replace(

@@ -3,15 +3,21 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use coharness::config::{Config, MatrixKind};
 use coharness::harness_loop::Head;
 use coharness::observer::{Notice, Observer};
 use coharness::report::{Matrix, Report};
+use coharness::run::Saved;
 use coharness::splits::Splits;
 use coharness::standing::Standing;
+use coharness::store::Store;
 use coharness::workshop::Workshop;
 use rollout::{Message, Policy};
+use serde_json::{Value, json};
 
+use crate::full_training::model;
 use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+use crate::server::{Answer, config, serve_all};
 use crate::{CONFIG, Place, tasks};
 
 /// Solves as many of ten problems as the prompt says, and `more`; counts how often it is asked.
@@ -216,4 +222,137 @@ fn a_plan_says_when_the_matrix_is_measured() {
     assert!(last.contains(&format!("\n{line}")), "{last}");
     let untrained = plan("model_loop.is_enabled=false");
     assert!(!untrained.contains("2×2"), "{untrained}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_saved_before_there_was_a_choice_crossed_its_last_round_alone() {
+    let place = Place::new();
+    let config: Config = harness::yaml::from_str(&small([1, 4, 10], "")).expect("a configuration");
+    let saved = Saved {
+        config,
+        base: None,
+        tasks: String::new(),
+    };
+    let mut saved = serde_json::to_value(&saved).expect("JSON");
+    let fields = saved["config"]["run"].as_object_mut().expect("fields");
+    assert_eq!(fields.remove("matrix"), Some(json!("each_round")));
+    let store = Store::open(place.path()).await.expect("a store");
+    let created = store.create_run("small-seed0", &saved.to_string(), 0).await;
+    created.expect("a run");
+    let read = Saved::read(&store).await.expect("a run").expect("a run");
+    assert_eq!(read.config.run.matrix, MatrixKind::Last);
+}
+
+/// A server with adapters, as vLLM is one.
+#[derive(Default)]
+struct Server {
+    /// Messages before the problem, of the first request: the starting harness.
+    first: Option<Value>,
+    /// In the order they came.
+    adapters: Vec<String>,
+    /// Models that were asked, and whether under the starting harness.
+    asked: Vec<(String, bool)>,
+}
+
+impl Server {
+    /// Wrong under the starting harness; under another one a third of the problems is right without an
+    /// adapter, and a third more with each that came.
+    fn answer(&mut self, path: &str, request: &Value) -> Answer {
+        match path {
+            "/models" => {
+                let entry = |id: &String| json!({"id": id});
+                let data: Vec<Value> = self.adapters.iter().map(entry).collect();
+                return Answer::Body(json!({"data": data}));
+            }
+            "/load_lora_adapter" => {
+                let name = request["lora_name"].as_str().expect("a name");
+                self.adapters.push(name.to_owned());
+                return Answer::Body(json!({}));
+            }
+            _ => {}
+        }
+        let messages = request["messages"].as_array().expect("messages");
+        let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
+        let at = messages
+            .iter()
+            .rposition(|message| message["role"] == "user" && text(message).contains("What is"))
+            .expect("a problem");
+        let opening = Value::from(messages[..at].to_vec());
+        let is_first = *self.first.get_or_insert_with(|| opening.clone()) == opening;
+        let name = request["model"].as_str().expect("a model");
+        self.asked.push((name.to_owned(), is_first));
+        let place = self.adapters.iter().position(|known| known == name);
+        let level = place.map_or(1, |place| 2 + place);
+        let number = first_number(&text(&messages[at]));
+        let is_right = !is_first && (number as usize) % 3 < level;
+        let answer = number + if is_right { 1 } else { 2 };
+        Answer::Says(format!("I think it is \\boxed{{{answer}}}."))
+    }
+}
+
+#[test]
+fn a_finished_run_gets_the_cells_of_its_earlier_rounds() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let served = Arc::clone(&server);
+    let url = serve_all(move |path, request| served.lock().expect("lock").answer(path, request));
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(30));
+    let tiny = model(&place);
+    let sizes = std::fs::read_to_string(tiny.join("config.json")).expect("sizes");
+    place.write("tiny/config.json", &sizes.replace("2048", "8192"));
+    let more = "gate: {mode: paper, tasks: 8, retest_every: 0, reference_every: 0}
+harness_loop: {iterations: 1, diagnose_tasks: 12, candidates: 4}
+model_loop:
+  gather_tasks: 12
+  min_trajectories: 1
+  drop_lucky: false
+  sft: {rank: 2, alpha: 4, epochs: 1, batch: 4}
+";
+    let path = format!("{{path: {}, arithmetic: f32}}", tiny.display());
+    let config = config(&url, "{evolve: 12, gate: 12, test: 6}", more)
+        .replace("{path: model.gguf}", &path)
+        .replace("model: m}", "model: m, adapters: vllm}");
+    place.write("run.yaml", &config);
+    let run = |matrix: &str| -> Value {
+        let set = format!("run.matrix={matrix}");
+        let arguments = [
+            "run", "--config", "run.yaml", "--rounds", "2", "--set", &set, "--json",
+        ];
+        let output = place.command(&arguments).output().expect("runs");
+        assert!(output.status.success(), "{}", place.transcript(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let before = run("last");
+    // Each round ended with weights of its own, both under the patch of the first.
+    let ends: Vec<(&Value, &Value)> = before["test"]["rounds"]
+        .as_array()
+        .expect("rounds")
+        .iter()
+        .map(|round| (&round["version"], &round["adapter"]))
+        .collect();
+    let [(first, one), (second, other)] = ends[..] else {
+        panic!("{before}");
+    };
+    assert_eq!((first, second), (&json!("v2"), &json!("v2")), "{before}");
+    assert!(one.is_string() && other.is_string() && one != other);
+    let cell = |report: &Value, round: usize| {
+        report["test"]["rounds"][round]["matrix"]["new_weights_old_harness"].clone()
+    };
+    assert_eq!(cell(&before, 0), Value::Null);
+    assert_eq!(cell(&before, 1)["n"], 6);
+
+    let made = || std::mem::take(&mut server.lock().expect("lock").asked);
+    made();
+    let after = run("each_round");
+    let adapter = one.as_str().expect("an adapter");
+    assert_eq!(made(), vec![(adapter.to_owned(), true); 6]);
+    assert_eq!(cell(&after, 0)["n"], 6);
+    for part in ["patch_decisions", "weight_decisions", "trainings", "matrix"] {
+        assert_eq!(after[part], before[part], "{part}");
+    }
+    let last = |report: &Value| report["test"]["rounds"][1].clone();
+    assert_eq!(last(&after), last(&before));
+    // Nothing is left to make.
+    run("each_round");
+    assert!(made().is_empty());
 }
