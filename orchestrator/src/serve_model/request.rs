@@ -147,8 +147,9 @@ impl ChatRequest {
             let reason = "only the sampled tokens' log-probabilities are offered";
             return Err(Refusal::invalid("top_logprobs", reason));
         }
-        let tools = read_tools(self.tools)?;
-        let choice = read_choice(self.tool_choice.as_ref(), &tools)?;
+        let tools = self.tools.unwrap_or_default();
+        let functions = read_tools(&tools)?;
+        let choice = read_choice(self.tool_choice.as_ref(), functions)?;
         let format = read_format(self.response_format.as_ref())?;
         if format.is_some() && choice.is_some() {
             let reason = "a call can't be demanded together with a response format";
@@ -212,21 +213,17 @@ fn in_range(
     }
 }
 
-/// The tools as templates take them.
-fn read_tools(tools: Option<Vec<Value>>) -> Result<Vec<Value>, Refusal> {
-    let tools = tools.unwrap_or_default();
-    for (index, tool) in tools.iter().enumerate() {
+/// The functions of the tools.
+fn read_tools(tools: &[Value]) -> Result<Vec<Function>, Refusal> {
+    let read = |(index, tool): (usize, &Value)| {
+        let refuse = |reason: String| Refusal::invalid("tools", format!("tool {index}: {reason}"));
         let function = &tool["function"];
-        if !function["name"].is_string() {
-            let reason = format!("tool {index} has no function.name");
-            return Err(Refusal::invalid("tools", reason));
-        }
-        if !matches!(function["parameters"], Value::Null | Value::Object(_)) {
-            let reason = format!("tool {index}: function.parameters is no schema");
-            return Err(Refusal::invalid("tools", reason));
-        }
-    }
-    Ok(tools)
+        let Some(name) = function["name"].as_str() else {
+            return Err(refuse("it has no function.name".into()));
+        };
+        Function::new(name, &function["parameters"]).map_err(refuse)
+    };
+    tools.iter().enumerate().map(read).collect()
 }
 
 fn is_none(choice: Option<&Value>) -> bool {
@@ -234,7 +231,7 @@ fn is_none(choice: Option<&Value>) -> bool {
 }
 
 /// The form of a call, where one is demanded: of any tool or of the one named.
-fn read_choice(choice: Option<&Value>, tools: &[Value]) -> Result<Option<Form>, Refusal> {
+fn read_choice(choice: Option<&Value>, functions: Vec<Function>) -> Result<Option<Form>, Refusal> {
     let refuse = |reason: &str| Refusal::invalid("tool_choice", reason);
     let name = match choice {
         None | Some(Value::Null) => return Ok(None),
@@ -249,17 +246,8 @@ fn read_choice(choice: Option<&Value>, tools: &[Value]) -> Result<Option<Form>, 
                 .ok_or_else(|| refuse("it names no function"))?,
         ),
     };
-    let functions = tools.iter().map(|tool| Function {
-        name: tool["function"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
-        parameters: match &tool["function"]["parameters"] {
-            Value::Null => json!({"type": "object"}),
-            schema => schema.clone(),
-        },
-    });
     let offered: Vec<Function> = functions
+        .into_iter()
         .filter(|function| name.is_none_or(|name| function.name == name))
         .collect();
     if offered.is_empty() {
@@ -468,6 +456,10 @@ mod tests {
             (
                 "tools",
                 json!({"tools": [{"function": {"name": "x", "parameters": "y"}}]}),
+            ),
+            (
+                "tools",
+                json!({"tools": [{"function": {"name": "x", "parameters": {"type": "array"}}}]}),
             ),
             (
                 "parallel_tool_calls",

@@ -1,7 +1,7 @@
 //! Calls in a reply, written as `<tool_call>{"name": …, "arguments": {…}}</tool_call>` (the form of
 //! Hermes and Qwen models).
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -12,6 +12,35 @@ pub(super) struct Function {
     pub(super) name: String,
     /// Schema of its arguments.
     pub(super) parameters: Value,
+}
+
+impl Function {
+    /// A function of that name whose arguments keep to `schema`, if there is one. They are an object
+    /// whatever a schema leaves open: one without a type, `{}` above all, allows a number as well, which
+    /// no call can have.
+    ///
+    /// # Errors
+    /// Where the schema wants something else than an object.
+    pub(super) fn new(name: &str, schema: &Value) -> Result<Self, String> {
+        let mut schema = match schema {
+            Value::Null => Map::new(),
+            Value::Object(schema) => schema.clone(),
+            _ => return Err("function.parameters is no schema".into()),
+        };
+        let is_object = match schema.get("type") {
+            None => true,
+            Some(Value::Array(types)) => types.iter().any(|one| one == "object"),
+            Some(one) => one == "object",
+        };
+        if !is_object {
+            return Err("the type of function.parameters is not object".into());
+        }
+        schema.insert("type".to_owned(), "object".into());
+        Ok(Self {
+            name: name.to_owned(),
+            parameters: Value::Object(schema),
+        })
+    }
 }
 
 /// The grammar, in llguidance's dialect of Lark, of a reply that is a call of one of these. Each
@@ -146,6 +175,39 @@ mod tests {
         }
         // Where one alone is offered there is no choice.
         assert!(!may_say(&functions[..1], "<tool_call>\n{\"name\": \"say"));
+    }
+
+    #[test]
+    fn arguments_are_an_object_where_a_schema_leaves_it_open() {
+        let may_say = |schema: &Value, arguments: &str| {
+            let function = Function::new("f", schema).expect("a schema");
+            let reply = format!(
+                "<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>"
+            );
+            may_say(&[function], &reply)
+        };
+        let point =
+            json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
+        for schema in [
+            Value::Null,
+            json!({}),
+            json!({"properties": {"x": {"type": "integer"}}}),
+            json!({"type": ["object", "null"]}),
+            json!({"$ref": "#/$defs/Point", "$defs": {"Point": point}}),
+        ] {
+            assert!(may_say(&schema, r#"{"x": 1}"#), "{schema}");
+            for arguments in ["5", "null", r#""x""#, "[]"] {
+                assert!(!may_say(&schema, arguments), "{schema}: {arguments}");
+            }
+        }
+        for schema in [
+            json!({"type": "array"}),
+            json!({"type": ["string", "null"]}),
+            json!({"type": null}),
+            json!([]),
+        ] {
+            assert!(Function::new("f", &schema).is_err(), "{schema}");
+        }
     }
 
     #[test]
