@@ -143,7 +143,7 @@ fn form_of(row: &Map<String, Value>, form: Form) -> Result<Form, String> {
 }
 
 /// Whether a value stands for a field that isn't there.
-fn says_nothing(value: &Value) -> bool {
+pub(crate) fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+use crate::chat_rows::says_nothing;
 
 /// Whose request it is, what is kept of it, how soon and how cheaply it is answered; and settings of
 /// samplers that [`asks_for_nothing`] makes sure are off.
@@ -55,9 +56,9 @@ pub(super) fn check(others: &Map<String, Value>) -> Result<(), Refusal> {
 /// # Errors
 /// Says which field can't be honoured.
 pub(super) fn check_message(rest: &Map<String, Value>) -> Result<(), String> {
-    let mut wrong = rest
-        .iter()
-        .filter(|(name, value)| !HARMLESS_IN_MESSAGES.contains(&name.as_str()) && !is_empty(value));
+    let mut wrong = rest.iter().filter(|(name, value)| {
+        !HARMLESS_IN_MESSAGES.contains(&name.as_str()) && !says_nothing(value)
+    });
     match wrong.next() {
         None => Ok(()),
         Some((name, _)) => Err(format!("{name} is not supported")),
@@ -80,21 +81,12 @@ fn reason(name: &str) -> &'static str {
     }
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(entries) => entries.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
 /// Whether a field has the value under which replies are what they are without it. Names are those of
-/// OpenAI's API, vLLM and llama.cpp.
+/// OpenAI's API, vLLM and llama.cpp. An empty object is no such value: `web_search_options: {}` asks for
+/// a search, and `guided_json: {}` for JSON.
 fn asks_for_nothing(name: &str, value: &Value) -> bool {
     let is = |number: f64| value.as_f64() == Some(number);
-    is_empty(value)
+    says_nothing(value) && !value.is_object()
         || match name {
             "best_of" | "length_penalty" | "repeat_penalty" | "repetition_penalty" | "tfs_z"
             | "typical_p" => is(1.0),
@@ -138,6 +130,8 @@ mod tests {
             ("repetition_penalty", json!(1.1)),
             ("repeat_penalty", json!(0)),
             ("guided_json", json!({"type": "object"})),
+            ("guided_json", json!({})),
+            ("web_search_options", json!({})),
             ("grammar", json!("root ::= \"a\"")),
             ("functions", json!([{"name": "f"}])),
             ("min_tokens", json!(5)),
@@ -155,6 +149,7 @@ mod tests {
             ("repetition_penalty", json!(1.0)),
             ("guided_json", Value::Null),
             ("functions", json!([])),
+            ("grammar", json!("")),
             ("min_tokens", json!(0)),
             ("use_beam_search", json!(false)),
             ("skip_special_tokens", json!(true)),
@@ -171,7 +166,7 @@ mod tests {
     #[test]
     fn a_message_may_say_what_servers_add_and_nothing_else() {
         let check = |message: Value| check_message(message.as_object().expect("object"));
-        let added = json!({"role": "assistant", "refusal": null, "annotations": [{"a": 1}], "audio": null,
+        let added = json!({"role": "assistant", "refusal": null, "annotations": [{"a": 1}], "audio": {},
             "function_call": null});
         assert_eq!(check(added), Ok(()));
         let error = check(json!({"function_call": {"name": "f"}})).expect_err("refused");
