@@ -51,6 +51,20 @@ pub(super) fn check(others: &Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Checks what is left of a field that is an object. Nothing in it is read over by its name.
+///
+/// # Errors
+/// Names the first one that can't be honoured.
+pub(super) fn check_part(field: &str, others: &Map<String, Value>) -> Result<(), Refusal> {
+    let mut wrong = others
+        .iter()
+        .filter(|(name, value)| !asks_for_nothing(name, value));
+    match wrong.next() {
+        None => Ok(()),
+        Some((name, _)) => Err(Refusal::invalid(&format!("{field}.{name}"), reason(name))),
+    }
+}
+
 /// Checks what is left of a message.
 ///
 /// # Errors
@@ -95,8 +109,10 @@ fn asks_for_nothing(name: &str, value: &Value) -> bool {
             "n_predict" | "top_n_sigma" => is(-1.0),
             "add_special_tokens"
             | "continue_final_message"
+            | "continuous_usage_stats"
             | "early_stopping"
             | "echo"
+            | "include_obfuscation"
             | "include_stop_str_in_output"
             | "post_sampling_probs"
             | "return_tokens_as_token_ids"

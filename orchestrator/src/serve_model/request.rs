@@ -81,7 +81,10 @@ enum Stop {
 #[derive(Debug, Deserialize)]
 struct StreamOptions {
     #[serde(default)]
-    include_usage: bool,
+    include_usage: Option<bool>,
+    /// Every other field, as in the request itself.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 /// What a reply has to look like.
@@ -123,6 +126,9 @@ impl ChatRequest {
             return Err(Refusal::invalid("messages", "there is no message"));
         }
         fields::check(&self.others)?;
+        if let Some(options) = &self.stream_options {
+            fields::check_part("stream_options", &options.others)?;
+        }
         let messages = self
             .messages
             .into_iter()
@@ -189,7 +195,10 @@ impl ChatRequest {
             seed: self.seed.map_or(fresh_seed, i64::cast_unsigned),
             choices,
             stop,
-            wants_usage: self.stream_options.is_some_and(|o| o.include_usage),
+            wants_usage: self
+                .stream_options
+                .and_then(|options| options.include_usage)
+                .unwrap_or(false),
             wants_logprobs: self.logprobs.unwrap_or(false),
             wants_ids: self.return_token_ids.unwrap_or(false),
             ignores_end: self.ignore_eos.unwrap_or(false),
@@ -469,6 +478,10 @@ mod tests {
             ("guided_json", json!({"guided_json": {"type": "object"}})),
             ("functions", json!({"functions": [{"name": "x"}]})),
             (
+                "stream_options.continuous_usage_stats",
+                json!({"stream_options": {"include_usage": true, "continuous_usage_stats": true}}),
+            ),
+            (
                 "messages",
                 json!({"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "y"}}]}),
             ),
@@ -481,5 +494,9 @@ mod tests {
             "tools": [{"function": {"name": "x"}}]});
         assert!(check(demanded).is_ok());
         assert!(check(json!({"parallel_tool_calls": false, "user": "me"})).is_ok());
+        let quiet = json!({"include_usage": null, "include_obfuscation": false, "continuous_usage_stats": false});
+        let chat =
+            check(json!({"stream": true, "stream_options": quiet})).expect("asks for nothing");
+        assert!(!chat.wants_usage);
     }
 }
