@@ -40,9 +40,9 @@ pub fn held_out<'a>(
 /// What a trajectory gives to learn from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// The rows.
+    /// The rows. Nothing may count in one.
     pub rows: Vec<Row>,
-    /// Why something of it gives no row.
+    /// Why something of it gives no row at all.
     pub left_out: Vec<Reason>,
     /// Names of rows in which a turn ends without an end-of-turn token, at a stop text or after a call.
     pub endless: Vec<String>,
@@ -55,7 +55,7 @@ pub struct Found {
 /// When the model's template or tokenizer fails.
 pub fn found(base: &BaseModel, trajectory: &Trajectory) -> Result<Found, RunError> {
     let found = rows(trajectory, &base.stop_tokens);
-    if !found.rows.is_empty() {
+    if found.rows.iter().any(|row| row.targets() > 0) {
         return Ok(found);
     }
     Ok(match row_of_messages(base, trajectory)? {
@@ -63,10 +63,11 @@ pub fn found(base: &BaseModel, trajectory: &Trajectory) -> Result<Found, RunErro
             rows: vec![row],
             ..Found::default()
         },
-        Err(reason) => Found {
+        Err(reason) if found.rows.is_empty() => Found {
             left_out: vec![reason],
             ..Found::default()
         },
+        Err(_) => found,
     })
 }
 
@@ -75,15 +76,20 @@ pub fn found(base: &BaseModel, trajectory: &Trajectory) -> Result<Found, RunErro
 /// A call whose prompt continues the previous call's prompt and reply shares one row with it. What
 /// the policy wrote is supervised, and so is an end-of-turn token that follows it in the next
 /// prompt: a reply cut by a stop string or after its call should have ended there.
+///
+/// A row of nothing but replies that were cut, by a limit or a filter, is left out here: nothing in it
+/// was ever meant to count. Another one in which nothing counts, since the ids of what stayed of a
+/// reply can't be told, is given as it is, for the data set to refuse.
 pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Found {
-    let mut rows: Vec<(Vec<u32>, Vec<bool>)> = Vec::new();
+    // Tokens, which of them count, and whether all replies were cut.
+    let mut rows: Vec<(Vec<u32>, Vec<bool>, bool)> = Vec::new();
     for call in trajectory
         .model_calls
         .iter()
         .filter(|call| !call.prompt_ids.is_empty())
     {
         match rows.last_mut() {
-            Some((tokens, mask)) if call.prompt_ids.starts_with(tokens) => {
+            Some((tokens, mask, is_cut)) if call.prompt_ids.starts_with(tokens) => {
                 let from = tokens.len();
                 tokens.extend(&call.prompt_ids[from..]);
                 mask.resize(tokens.len(), false);
@@ -96,23 +102,23 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Found {
                     mask[from] = true;
                 }
                 append_reply(tokens, mask, call);
+                *is_cut &= call.finish.is_cut();
             }
             _ => {
                 let mut tokens = call.prompt_ids.clone();
                 let mut mask = vec![false; tokens.len()];
                 append_reply(&mut tokens, &mut mask, call);
-                rows.push((tokens, mask));
+                rows.push((tokens, mask, call.finish.is_cut()));
             }
         }
     }
     let all = rows.len();
-    // A reply that was cut leaves nothing to learn.
-    rows.retain(|(_, mask)| mask.contains(&true));
+    rows.retain(|(_, mask, is_cut)| !is_cut || mask.contains(&true));
     let mut found = Found {
         left_out: vec![Reason::NoTargetTokens; all - rows.len()],
         ..Found::default()
     };
-    for (index, (tokens, mask)) in rows.into_iter().enumerate() {
+    for (index, (tokens, mask, _)) in rows.into_iter().enumerate() {
         let id = format!("{}#{index}", trajectory.id.as_str());
         if is_endless(&tokens, &mask, end_of_turn) {
             found.endless.push(id.clone());
@@ -193,6 +199,7 @@ mod tests {
     use rollout::policy::Finish;
     use rollout::trajectory::{Message, Role, Usage};
     use serde_json::Map;
+    use trainer::Dataset;
 
     use super::*;
     use crate::rollouts::testing::trajectory;
@@ -328,6 +335,39 @@ mod tests {
     }
 
     #[test]
+    fn rows_in_which_nothing_counts_add_to_what_is_refused_unless_their_replies_were_cut() {
+        let of = |finish: Finish| {
+            let mut trajectory = trajectory();
+            // Three replies without ids of which the conversation kept nothing, and two good ones.
+            let lost = |first: u32| ModelCall {
+                finish,
+                ..call(&[first, 2], &[])
+            };
+            trajectory.model_calls = vec![
+                lost(1),
+                lost(3),
+                lost(4),
+                call(&[5, 2], &[6, 9]),
+                call(&[7, 2], &[8, 9]),
+            ];
+            rows(&trajectory, &[9])
+        };
+        let lost = of(Finish::Stop);
+        assert_eq!((lost.rows.len(), lost.left_out.len()), (5, 0));
+        let refused = lost.rows.iter().filter_map(|row| row.refusal(100));
+        assert_eq!(refused.count(), 3);
+        assert!(lost.rows[0].id.ends_with("#0"), "{}", lost.rows[0].id);
+        let error = Dataset::new(lost.rows, 100, 0.2).expect_err("three of five");
+        assert!(error.to_string().starts_with("3 of 5 rows"), "{error}");
+        for finish in [Finish::Length, Finish::Filtered] {
+            let cut = of(finish);
+            assert_eq!(cut.left_out, [Reason::NoTargetTokens; 3]);
+            let dataset = Dataset::new(cut.rows, 100, 0.0).expect("nothing is refused");
+            assert_eq!(dataset.rows().len(), 2);
+        }
+    }
+
+    #[test]
     fn rows_without_anything_to_learn_and_turns_without_an_end_are_told() {
         const END: u32 = 9;
         let of = |calls: Vec<ModelCall>| {
@@ -336,8 +376,12 @@ mod tests {
             rows(&trajectory, &[END])
         };
         // A reply that was cut has no ids; then the conversation was compacted, and went on.
+        let cut = ModelCall {
+            finish: Finish::Length,
+            ..call(&[1, 2], &[])
+        };
         let found = of(vec![
-            call(&[1, 2], &[]),
+            cut,
             call(&[1, 3], &[4]),
             call(&[1, 3, 4, END, 5], &[6, END]),
         ]);
