@@ -8,11 +8,8 @@ use trainer::dataset::Refusal;
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::store::{Store, StoreError};
+use crate::report::kind;
 use crate::workshop::Workshop;
-
-/// Kind of the journal's entries.
-pub const KIND: &str = "left_out";
 
 /// Names given for one reason.
 const NAMED: usize = 5;
@@ -116,22 +113,6 @@ impl LeftOutRow {
     }
 }
 
-/// What was left out in a run, round by round.
-///
-/// # Errors
-/// When the database fails or a record can't be read.
-pub async fn read(store: &Store) -> Result<Vec<LeftOutRow>, StoreError> {
-    let mut rows = Vec::new();
-    for step in store.steps(KIND).await? {
-        let row = serde_json::from_str(&step.output);
-        rows.push(row.map_err(|source| StoreError::Record {
-            key: step.key,
-            source,
-        })?);
-    }
-    Ok(rows)
-}
-
 /// Gathers what is left out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
@@ -183,10 +164,10 @@ impl Workshop {
         if row.left_out.is_empty() && row.endless == 0 {
             return Ok(());
         }
-        let key = self.key(KIND, &[&round.to_string()]);
+        let key = self.key(kind::LEFT_OUT, &[&round.to_string()]);
         Ok(self
             .store
-            .record_step(&key, KIND, round, &row, unix_seconds())
+            .record_step(&key, kind::LEFT_OUT, round, &row, unix_seconds())
             .await?)
     }
 }

@@ -9,6 +9,7 @@ use critic::{Critique, Foresight};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::decide::Verdict;
+use crate::left_out::LeftOutRow;
 use crate::store::{SessionRow, Store, StoreError};
 
 pub(crate) use self::failures::causes;
@@ -40,6 +41,8 @@ pub mod kind {
     pub const WEIGHTS: &str = "decide_weights";
     /// What a round chose to learn from.
     pub const SELECTION: &str = "select";
+    /// What a round's training leaves out.
+    pub const LEFT_OUT: &str = "left_out";
     /// A finished fine-tuning.
     pub const TRAIN: &str = "train";
     /// A cell of the table: weights × harness on the test split.
@@ -96,6 +99,8 @@ pub struct Report {
     pub weight_decisions: Vec<WeightsRow>,
     /// Fine-tunings in order.
     pub trainings: Vec<TrainRow>,
+    /// What they left out, round by round; nothing of a round that left out nothing.
+    pub left_out_rows: Vec<LeftOutRow>,
     /// Rounds that are shown to have begun with the failures of the round before, although weights were
     /// trained between.
     pub saturated: Vec<u32>,
@@ -185,6 +190,7 @@ impl Report {
             patch_decisions,
             weight_decisions,
             trainings: rows_of(store, kind::TRAIN).await?,
+            left_out_rows: rows_of(store, kind::LEFT_OUT).await?,
             removals: rows_of(store, kind::REMOVAL).await?,
             retention: rows_of(store, kind::RETENTION).await?,
             references: rows_of(store, kind::REFERENCE).await?,

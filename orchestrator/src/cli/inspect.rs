@@ -9,7 +9,6 @@ use registry::{Entry, Origin, Registry};
 use super::{RunName, print, say, table, told};
 use crate::clock::unix_seconds;
 use crate::error::RunError;
-use crate::left_out::{self, LeftOutRow};
 use crate::report::{PatchRow, Report, wall_seconds};
 use crate::run::{HEARTBEAT, registry_path};
 use crate::store::{SessionRow, Store, StoreError};
@@ -178,28 +177,20 @@ fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static
 pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, RunError> {
     let store = Store::open(&find_run(root, &args.run)?).await?;
     let report = Report::read(&store).await?;
-    let left_out = left_out::read(&store).await?;
     store.close().await;
-    print_report(&report, &left_out, args.json);
+    print_report(&report, args.json);
     if let Some(spending) = table::spending(&report).filter(|_| !args.json) {
         print(&format!("\n{spending}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a run measured, and what its trainings left out.
-pub(super) fn print_report(report: &Report, left_out: &[LeftOutRow], is_json: bool) {
+/// What a run measured.
+pub(super) fn print_report(report: &Report, is_json: bool) {
     if is_json {
-        let mut value = serde_json::to_value(report).unwrap_or_default();
-        value["left_out_rows"] = serde_json::to_value(left_out).unwrap_or_default();
-        print(&serde_json::to_string_pretty(&value).unwrap_or_default());
-        return;
-    }
-    print(&table::report(report));
-    for row in left_out {
-        for told in [row.told(), row.told_of_ends()].into_iter().flatten() {
-            print(&format!("round {}: {told}", row.round));
-        }
+        print(&serde_json::to_string_pretty(report).unwrap_or_default());
+    } else {
+        print(&table::report(report));
     }
 }
 

@@ -11,7 +11,6 @@ use super::progress::Progress;
 use super::{RunName, environment, inspect, plan, say};
 use crate::config::Loaded;
 use crate::error::RunError;
-use crate::left_out;
 use crate::run::Saved;
 use crate::stop::Stop;
 use crate::workshop::{Environment, run_name};
@@ -105,10 +104,7 @@ async fn start(
     ));
     let observer = Arc::new(Progress::new());
     let report = crate::run::run(loaded, root, environment, observer, watch_signals).await?;
-    let store = crate::store::Store::open(&root.join(&name)).await?;
-    let left_out = left_out::read(&store).await?;
-    store.close().await;
-    inspect::print_report(&report, &left_out, is_json);
+    inspect::print_report(&report, is_json);
     Ok(ExitCode::SUCCESS)
 }
 

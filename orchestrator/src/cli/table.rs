@@ -215,6 +215,11 @@ pub(crate) fn report(report: &Report) -> String {
     for row in &report.rollbacks {
         out.push_str(&format!("round {}: {}\n", row.round, row.outline()));
     }
+    for row in &report.left_out_rows {
+        for told in [row.told(), row.told_of_ends()].into_iter().flatten() {
+            out.push_str(&format!("round {}: {told}\n", row.round));
+        }
+    }
     if report.left_out > 0 {
         out.push_str(&format!(
             "{} rollouts are left out: policy or sandbox failed each time\n",

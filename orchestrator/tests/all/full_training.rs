@@ -427,6 +427,9 @@ async fn rows_that_are_left_out_are_counted_and_named_and_too_many_stop_the_trai
         assert_eq!(left_out["first"].as_array().map(Vec::len), Some(3));
         let shown = place.run(&["report"]);
         assert!(shown.contains(&format!("round 1: {told}")), "{shown}");
+        let output = place.command(&["status", "--json"]).output().expect("runs");
+        let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(runs[0]["left_out_rows"], report["left_out_rows"]);
     }
 }
 
