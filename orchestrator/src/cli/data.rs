@@ -61,7 +61,7 @@ pub(crate) struct ExportArgs {
     /// Only rollouts first made in this round; 0 is the baseline.
     #[arg(long, value_name = "N")]
     round: Option<u32>,
-    /// Wrong rollouts too.
+    /// Wrong rollouts too, and those whose harness isn't kept, without tools.
     #[arg(long)]
     all: bool,
 }
@@ -204,26 +204,34 @@ async fn export(root: &Path, args: ExportArgs) -> Result<ExitCode, RunError> {
     let store = Store::open(&directory).await?;
     let rows = store.trajectories(&filter).await?;
     let harnesses = harnesses(&directory, &store).await?;
-    let mut unknown = 0;
+    let (mut written, mut unknown) = (0, 0);
     for row in &rows {
         if let Some(trajectory) = store.trajectory_of(&row.id).await? {
             let harness = harnesses.get(&trajectory.harness);
             unknown += usize::from(harness.is_none());
-            print(&chat_rows::of_trajectory(&trajectory, harness).to_string());
+            if harness.is_some() || args.all {
+                written += 1;
+                print(&chat_rows::of_trajectory(&trajectory, harness).to_string());
+            }
         }
     }
     store.close().await;
-    say(&format!("{} rollouts on evolve problems", rows.len()));
+    say(&format!("{written} rollouts on evolve problems"));
     if unknown > 0 {
+        let what = match args.all {
+            true => "of them are written without tools",
+            false => "more are left out, --all writes them without tools",
+        };
         say(&format!(
-            "{unknown} of them are written without tools: their harness is no version of the run"
+            "{unknown} {what}: their harness was tried on a few problems and not kept"
         ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A run's harnesses by content id: its versions, and these as the model loop gathers under them, at a
-/// temperature of its own.
+/// A run's harnesses by content id: its versions, these as the model loop gathers under them, at a
+/// temperature of its own, and candidates that were turned down. One that failed a cheap check isn't
+/// kept, although a problem or two may have been rolled out under it.
 async fn harnesses(
     directory: &Path,
     store: &Store,
@@ -247,6 +255,10 @@ async fn harnesses(
             explorer.middleware.sampling.temperature = temperature;
             found.insert(explorer.id(), explorer);
         }
+        found.insert(harness.id(), harness);
+    }
+    for rejected in registry.rejected()? {
+        let (_, harness) = registry.load(&rejected.name.to_string())?;
         found.insert(harness.id(), harness);
     }
     Ok(found)

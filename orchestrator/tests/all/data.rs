@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coharness::splits::Splits;
 use coharness::store::{Basis, Made};
-use harness::{CallFormat, Harness};
+use coharness::workshop::Workshop;
+use harness::{CallFormat, Dimension, Harness, Patch, PatchOp};
 use insta::assert_snapshot;
+use registry::{Decision, ModelId, Rejection, RunId};
 use rollout::verifier::{VerifierKind, build};
 use rollout::{
     Agent, BoxFuture, Completion, CompletionRequest, Finish, NativeCall, Policy, PolicyError,
@@ -118,8 +120,8 @@ impl Policy for Caller {
     }
 }
 
-/// A run with one rollout of that policy, under a harness that asks for calls through the interface.
-async fn run_with_a_rollout(place: &Place, has_interface: bool) -> Harness {
+/// A run that has done nothing yet; its harness asks for calls through the policy's interface.
+async fn new_run(place: &Place) -> (Workshop, Harness) {
     let mut start = harness::naive().expect("the shipped harness");
     start.middleware.protocol.call_format = CallFormat::Native;
     let directory = place.path().join(".coharness/runs/small-seed0");
@@ -130,13 +132,18 @@ async fn run_with_a_rollout(place: &Place, has_interface: bool) -> Harness {
         is_aloud: false,
     };
     let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    (workshop, start)
+}
+
+/// Keeps one rollout of that policy.
+async fn roll_out(workshop: &Workshop, harness: &Harness, has_interface: bool) {
     let task = Task {
         id: TaskId::new("t"),
         problem: "What is 6 * 7?".into(),
         answer: "42".into(),
     };
     let agent = Agent {
-        harness: Arc::new(start.clone()),
+        harness: Arc::new(harness.clone()),
         policy: Arc::new(Caller {
             id: PolicyId::new("caller"),
             has_interface,
@@ -156,15 +163,92 @@ async fn run_with_a_rollout(place: &Place, has_interface: bool) -> Harness {
     let made = Made { round: 1, at: 0 };
     let recorded = workshop.store.record_trajectory(&trajectory, &basis, made);
     recorded.await.expect("recorded");
+}
+
+async fn run_with_a_rollout(place: &Place, has_interface: bool) -> Harness {
+    let (workshop, start) = new_run(place).await;
+    roll_out(&workshop, &start, has_interface).await;
     start
+}
+
+/// The rows that are exported, and what is said beside them.
+fn export(place: &Place, more: &[&str]) -> (Vec<Value>, String) {
+    let arguments = [&["data", "export"][..], more].concat();
+    let output = place.command(&arguments).output().expect("runs");
+    assert!(output.status.success(), "{}", place.transcript(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    (
+        rows.collect(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 /// The one row that is exported, and what is said beside it.
 fn exported(place: &Place) -> (Value, String) {
-    let output = place.command(&["data", "export"]).output().expect("runs");
-    assert!(output.status.success(), "{}", place.transcript(&output));
-    let row = serde_json::from_slice(&output.stdout).expect("one line of JSON");
-    (row, String::from_utf8_lossy(&output.stderr).into_owned())
+    let (mut rows, said) = export(place, &[]);
+    assert_eq!(rows.len(), 1, "{said}");
+    (rows.remove(0), said)
+}
+
+/// Candidates are rolled out on a problem or two before they are measured. Those that are turned down
+/// without that are kept nowhere.
+#[tokio::test]
+async fn rollouts_under_a_harness_that_is_not_kept_are_exported_if_asked_for() {
+    let place = Place::new();
+    let (workshop, start) = new_run(&place).await;
+    let patch = |text: &str| Patch {
+        dimension: Dimension::P,
+        ops: vec![PatchOp::replace(
+            "prompts.final_answer".parse().expect("a path"),
+            text.into(),
+        )],
+        summary: "say it otherwise".into(),
+    };
+    let [measured, screened] = ["Box it.", "Box it at once."].map(patch);
+    let rejection = Rejection {
+        decision: Decision {
+            run: RunId::new("small-seed0").expect("a name"),
+            round: 1,
+            model: ModelId::new("caller").expect("a name"),
+            root_cause: "prompt_ambiguity".into(),
+            severity: "high".into(),
+            evidence: "It was so.".into(),
+            patch: measured.clone(),
+            removes: None,
+            gate_mode: "sequential".into(),
+            gate_detail: String::new(),
+            unix_seconds: 1,
+        },
+        verdict: "no gain".into(),
+        delta_in: None,
+        delta_out: None,
+    };
+    let [measured, screened] =
+        [measured, screened].map(|patch| patch.apply(&start).expect("a harness"));
+    let head = workshop.head("v1").expect("v1");
+    workshop
+        .with_registry(|registry| registry.record_rejected(&head.version, &measured, &rejection))
+        .expect("kept");
+    for harness in [&start, &measured, &screened] {
+        roll_out(&workshop, harness, true).await;
+    }
+    drop(workshop);
+    let has_tools = |row: &&Value| row.get("tools").is_some();
+    let (rows, said) = export(&place, &[]);
+    assert_eq!((rows.len(), rows.iter().filter(has_tools).count()), (2, 2));
+    assert!(
+        said.starts_with("2 rollouts on evolve problems\n1 more are left out"),
+        "{said}"
+    );
+    let (rows, said) = export(&place, &["--all"]);
+    assert_eq!((rows.len(), rows.iter().filter(has_tools).count()), (3, 2));
+    assert!(
+        said.starts_with("3 rollouts on evolve problems\n1 of them are written without tools"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
