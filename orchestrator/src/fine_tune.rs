@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device};
 use model::weights::Checkpoint;
 use nix::sys::statvfs::statvfs;
+use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
-use trainer::full::FullModel;
 use trainer::available::available_memory;
+use trainer::full::FullModel;
 use trainer::plan::{DiskPlan, MemoryPlan};
 use trainer::{
-    Dataset, Method, Outcome, Progress, StepReport, TrainError, TrainOptions, Trainee, train,
+    Dataset, Method, Outcome, Progress, Row, StepReport, TrainError, TrainOptions, Trainee, train,
     validation,
 };
 
@@ -36,6 +37,9 @@ struct Trained {
     adapter: String,
 }
 
+/// A trajectory with its rows.
+pub(crate) type Usable<'a> = (&'a Trajectory, Vec<Row>);
+
 /// What a round trains on.
 pub(crate) struct Lesson {
     dataset: Dataset,
@@ -54,18 +58,17 @@ struct Spent {
 }
 
 impl Workshop {
-    /// What the chosen trajectories teach; what they don't goes to `left_out`, and the observer hears of it.
+    /// The rows of the chosen trajectories that have some, and what of them all isn't learnt from.
     ///
     /// # Errors
-    /// [`RunError::Dataset`] when there is nothing to learn, or too much would be left out.
-    pub(crate) fn lesson(
+    /// When the model's template or tokenizer fails.
+    pub(crate) fn usable<'a>(
         &self,
-        chosen: &[Chosen],
-        selection: SelectionRow,
-        left_out: &mut LeftOut,
-    ) -> Result<Lesson, RunError> {
+        chosen: &'a [Chosen],
+    ) -> Result<(Vec<Usable<'a>>, LeftOut), RunError> {
         let base = self.require_base()?;
         let sft = &self.loaded.config.model_loop.sft;
+        let mut left_out = LeftOut::default();
         let mut usable = Vec::with_capacity(chosen.len());
         for Chosen { trajectory, weight } in chosen {
             let Found {
@@ -90,10 +93,19 @@ impl Workshop {
                 usable.push((trajectory, rows));
             }
         }
-        let row = left_out.row(0);
-        for told in [row.told(), row.told_of_ends()].into_iter().flatten() {
-            self.notice(Notice::Warning(told));
-        }
+        Ok((usable, left_out))
+    }
+
+    /// What these teach.
+    ///
+    /// # Errors
+    /// [`RunError::Dataset`] when there is nothing to learn, or too much would be left out.
+    pub(crate) fn lesson(
+        &self,
+        usable: Vec<Usable<'_>>,
+        selection: SelectionRow,
+    ) -> Result<Lesson, RunError> {
+        let sft = &self.loaded.config.model_loop.sft;
         let problems = usable
             .iter()
             .map(|(trajectory, _)| trajectory.task_hash.as_str());

@@ -8,6 +8,7 @@ use trainer::dataset::Refusal;
 
 use crate::clock::unix_seconds;
 use crate::error::RunError;
+use crate::observer::Notice;
 use crate::report::kind;
 use crate::workshop::Workshop;
 
@@ -151,7 +152,7 @@ fn short(name: &str) -> String {
 }
 
 impl Workshop {
-    /// Keep for the report what a round's training leaves out.
+    /// Tell the observer what a round's training leaves out, and keep it for the report.
     ///
     /// # Errors
     /// When the store fails.
@@ -161,6 +162,9 @@ impl Workshop {
         left_out: &LeftOut,
     ) -> Result<(), RunError> {
         let row = left_out.row(round);
+        for told in [row.told(), row.told_of_ends()].into_iter().flatten() {
+            self.notice(Notice::Warning(told));
+        }
         if row.left_out.is_empty() && row.endless == 0 {
             return Ok(());
         }

@@ -13,7 +13,6 @@ use crate::error::RunError;
 use crate::gate::decide::Verdict;
 use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, trailer};
-use crate::left_out::LeftOut;
 use crate::report::{SelectionRow, WeightsRow, kind};
 use crate::rollouts::{Arm, Trial, draw};
 use crate::selection::{Chosen, Selector};
@@ -63,17 +62,16 @@ impl Workshop {
                 counts.replayed
             ));
         }
-        let mut left_out = LeftOut::default();
-        let lesson = match self.lesson(&chosen, counts, &mut left_out) {
+        let (usable, left_out) = self.usable(&chosen)?;
+        self.record_left_out(round, &left_out).await?;
+        let lesson = match self.lesson(usable, counts) {
             // The same trajectories would fail the same way for ever; the round keeps its weights.
             Err(RunError::Dataset(error)) => {
-                self.record_left_out(round, &left_out).await?;
                 self.skip_training(round, counts, error.to_string()).await?;
                 return Ok(current);
             }
             lesson => lesson?,
         };
-        self.record_left_out(round, &left_out).await?;
         let candidate = self.fine_tune(round, &lesson, current.as_deref()).await?;
         let is_accepted = self
             .decide_weights(round, head, policy, &candidate, discoveries)
