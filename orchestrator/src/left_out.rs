@@ -63,7 +63,8 @@ pub struct LeftOutCount {
     pub reason: Reason,
     /// How much.
     pub count: usize,
-    /// The first few: the beginning of a rollout's id, and after `#` the number of its row.
+    /// The first few: the beginning of a rollout's id, and where one row of several is meant, its number
+    /// after `#`.
     pub first: Vec<String>,
 }
 
@@ -76,7 +77,7 @@ pub struct LeftOutRow {
     pub kept: usize,
     /// What isn't, by reason.
     pub left_out: Vec<LeftOutCount>,
-    /// Kept rows in which a turn has no end-of-turn token, since a stop text or a call ended it.
+    /// Kept rows in which a turn has no end-of-turn token, since a stop text, a call or a limit ended it.
     pub endless: usize,
 }
 
@@ -97,7 +98,7 @@ impl LeftOutRow {
             format!("{} {} ({names}{more})", one.count, one.reason.told())
         });
         Some(format!(
-            "{count} of {} rows are left out of training: {}",
+            "{count} of {} rows or rollouts are left out of training: {}",
             count + self.kept,
             reasons.collect::<Vec<_>>().join("; ")
         ))
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(
             row.told().as_deref(),
             Some(
-                "8 of 28 rows are left out of training: 1 in which no token counts (ffffffffffff); \
+                "8 of 28 rows or rollouts are left out of training: 1 in which no token counts (ffffffffffff); \
                  7 longer than model_loop.sft.max_tokens (0123456789ab#1, 0123456789ab#1, 0123456789ab#1, \
                  0123456789ab#1, 0123456789ab#1, …)"
             )

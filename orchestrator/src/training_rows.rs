@@ -44,7 +44,8 @@ pub struct Found {
     pub rows: Vec<Row>,
     /// Why something of it gives no row at all.
     pub left_out: Vec<Reason>,
-    /// Names of rows in which a turn ends without an end-of-turn token, at a stop text or after a call.
+    /// Names of rows in which a turn ends without an end-of-turn token, at a stop text, after a call
+    /// or at a limit.
     pub endless: Vec<String>,
 }
 

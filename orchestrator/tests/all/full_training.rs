@@ -400,7 +400,7 @@ async fn round_with_long_problems(place: &Place, sft: &str) -> (TrainRow, Vec<St
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_left_out_are_counted_and_named_and_too_many_stop_the_training() {
     let short = "epochs: 1, max_tokens: 400";
-    let told = "3 of 12 rows are left out of training: 3 longer than model_loop.sft.max_tokens (";
+    let told = "3 of 12 rows or rollouts are left out of training: 3 longer than model_loop.sft.max_tokens (";
     for (sft, is_trained) in [
         (format!("{short}, max_refused: 0.25"), true),
         (short.into(), false),
