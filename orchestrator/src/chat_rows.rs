@@ -18,7 +18,7 @@ pub use written::of_trajectory;
 /// A form of training data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// Whatever the first line's fields say.
+    /// Whatever each row's fields say.
     Auto,
     /// `{"messages": [{"role", "content"}]}`.
     Messages,
@@ -54,6 +54,9 @@ const REFUSED: [&str; 20] = [
     "videos",
     "weight",
 ];
+
+/// Fields that are a conversation of another form where both are there. One alone is a note on the row.
+const OTHER_FORMS: [[&str; 2]; 2] = [["prompt", "completion"], ["instruction", "output"]];
 
 /// A line that is no conversation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,8 +102,14 @@ fn read_row(row: Value, form: Form) -> Result<Value, String> {
         Form::Auto | Form::Messages => read_all(&mut row, "messages", message::read)?,
         Form::Sharegpt => read_all(&mut row, "conversations", sharegpt::turn)?,
         Form::PromptCompletion => {
-            let mut messages = side(&mut row, "prompt", "user")?;
             // Only the completion is what the row teaches.
+            if row.get("prompt").is_some_and(is_to_be_learnt) {
+                return Err(
+                    "a message of the prompt is to be trained on; only the completion can be"
+                        .into(),
+                );
+            }
+            let mut messages = side(&mut row, "prompt", "user")?;
             for message in messages.iter_mut().filter(|m| m["role"] == "assistant") {
                 message["train"] = json!(false);
             }
@@ -114,6 +123,15 @@ fn read_row(row: Value, form: Form) -> Result<Value, String> {
     if let Some(name) = row.keys().find(|name| REFUSED.contains(&name.as_str())) {
         return Err(format!(
             "{name} would change what the row teaches, and has no meaning in this form"
+        ));
+    }
+    let says = |name: &str| row.get(name).is_some_and(|value| !says_nothing(value));
+    if let Some([one, other]) = OTHER_FORMS
+        .iter()
+        .find(|names| names.iter().all(|name| says(name)))
+    {
+        return Err(format!(
+            "{one} and {other} are a conversation of another form beside this one"
         ));
     }
     let mut read = Map::new();
@@ -186,6 +204,15 @@ fn side(row: &mut Map<String, Value>, name: &str, role: &str) -> Result<Vec<Valu
         Some(Value::Array(_)) => read_all(row, name, message::read),
         _ => Err(format!("{name} is neither a text nor a list of messages")),
     }
+}
+
+/// Whether a list of messages says of one that it is learnt from.
+fn is_to_be_learnt(messages: &Value) -> bool {
+    let is_learnt =
+        |message: &Value| message["train"] == true || message["weight"].as_f64() == Some(1.0);
+    messages
+        .as_array()
+        .is_some_and(|messages| messages.iter().any(is_learnt))
 }
 
 /// Earlier turns are learnt from too, as LLaMA-Factory does with this form.

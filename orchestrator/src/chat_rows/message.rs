@@ -6,9 +6,10 @@ use super::{offered, says_nothing};
 
 /// Fields of a message that would change what it teaches, and that have no meaning here: other words
 /// for `train`, and content that isn't text.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 15] = [
     "audio",
     "function_call",
+    "image",
     "images",
     "loss",
     "loss_mask",

@@ -162,6 +162,57 @@ fn a_weight_of_openais_says_whether_a_message_is_learnt_from() {
 }
 
 #[test]
+fn a_prompt_that_is_to_be_learnt_from_is_no_prompt() {
+    let row = |name: &str, value: Value| {
+        let mut reply = json!({"role": "assistant", "content": "old"});
+        reply[name] = value;
+        let prompt =
+            json!([{"role": "user", "content": "q"}, reply, {"role": "user", "content": "r"}]);
+        one(&json!({"prompt": prompt, "completion": "a"}), Form::Auto)
+    };
+    for (name, value) in [("train", json!(true)), ("weight", json!(1))] {
+        let error = row(name, value).expect_err(name);
+        assert!(error.contains("only the completion can be"), "{error}");
+    }
+    for (name, value) in [
+        ("train", json!(false)),
+        ("weight", json!(0)),
+        ("train", Value::Null),
+    ] {
+        let messages = row(name, value).expect(name);
+        assert_eq!(messages[1]["train"], json!(false));
+    }
+}
+
+#[test]
+fn a_row_of_two_forms_is_refused_and_a_note_of_one_name_is_kept() {
+    let messages = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]);
+    let turns = json!([{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]);
+    for (first, second) in [("prompt", "completion"), ("instruction", "output")] {
+        let mut rows = vec![
+            json!({"messages": messages}),
+            json!({"conversations": turns}),
+        ];
+        if first == "instruction" {
+            rows.push(json!({"prompt": "q", "completion": "a"}));
+        }
+        for mut row in rows {
+            row[first] = json!("q");
+            assert!(one(&row, Form::Auto).is_ok(), "{row}");
+            row[second] = json!("b");
+            let error = one(&row, Form::Auto).expect_err("two conversations");
+            assert!(
+                error.starts_with(&format!("line 1: {first} and {second} are")),
+                "{error}"
+            );
+            // Tables have the columns in every row.
+            row[first] = json!("");
+            assert!(one(&row, Form::Auto).is_ok(), "{row}");
+        }
+    }
+}
+
+#[test]
 fn what_would_change_a_rows_meaning_is_refused_by_name() {
     let row = |name: &str, value: Value| {
         let mut row = json!({"messages": [{"role": "assistant", "content": "a"}]});
@@ -184,6 +235,7 @@ fn what_would_change_a_rows_meaning_is_refused_by_name() {
     }
     for (name, value) in [
         ("loss", json!(false)),
+        ("image", json!("a.png")),
         ("function_call", json!({"name": "f"})),
         ("refusal", json!("I can't.")),
         (
