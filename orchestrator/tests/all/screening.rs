@@ -436,14 +436,17 @@ async fn a_rollout_that_fails_once_bars_nothing() {
     });
     let more = MORE.replace("attempts: 1", "attempts: 2");
     let workshop = workshop_with(place.path(), chat, Arc::new(Picky), &more).await;
-    let storms = AtomicUsize::new(0);
+    let storms = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&storms);
     let policy = Scripted::failing("wrong", move |messages| match reply(messages) {
-        Err(error) if storms.fetch_add(1, Ordering::Relaxed) == 0 => Err(error),
+        Err(error) if count.fetch_add(1, Ordering::Relaxed) == 0 => Err(error),
         _ => Ok(SAID.to_owned()),
     });
     let (rows, _) = round_of(&workshop, &policy).await;
     let mut names = rows.iter().map(|row| &row.summary);
     assert!(!names.any(|name| name.contains("llm/storm")), "{rows:?}");
+    // It failed, and was tried again.
+    assert!(storms.load(Ordering::Relaxed) > 1, "{storms:?}");
 }
 
 /// What is refused in a round with such tools and such a policy, and what the critic takes for tried.
