@@ -60,16 +60,19 @@ impl Question {
 
     /// Judge totals, with so many pairs to come on V_in and V_out.
     pub fn assess(self, totals: &StageResult, left: (u32, u32), test: &Test) -> Assessment {
-        let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
+        let worst = totals.delta_out.counts().at_worst();
         match self {
-            Self::Gain(_) => Assessment {
-                benefit: log_benefit(failed.differing(), (failed + solved).differing()),
-                harm: log_harm(solved),
-                judgement: judge(totals, left.0, left.1, test),
-                objection: totals.objection(),
-            },
+            Self::Gain(_) => {
+                let failed = totals.delta_in.counts().at_worst();
+                Assessment {
+                    benefit: log_benefit(failed.differing(), (failed + worst).differing()),
+                    harm: log_harm(worst),
+                    judgement: judge(totals, left.0, left.1, test),
+                    objection: totals.objection(),
+                }
+            }
             Self::Harmless(margin) => {
-                let worst = solved.at_worst();
+                let solved = totals.delta_out.counts();
                 Assessment {
                     benefit: log_harmless(worst, margin),
                     harm: log_harm(worst),

@@ -3,6 +3,10 @@
 //! [`judge`] is a function of the counts so far, what is still to come, and the decision's level. It
 //! looks after every batch. Only acceptance has to be protected against looking often, and it is, by
 //! the e-value; stopping early against a candidate can't make it accepted.
+//!
+//! In all of this, what the incumbent solved and the candidate leaves undecided, or was left out of, is
+//! lost. Left out of the e-value, such pairs would take losses out of it and leave the gains: a candidate
+//! that loses as much as it gains would be accepted for what can't be seen.
 
 use super::decide::StageResult;
 use super::evidence::Counts;
@@ -34,7 +38,10 @@ pub enum Judgement {
 
 /// Judge a candidate by its totals so far and the pairs still to come on either side.
 pub fn judge(totals: &StageResult, left_failed: u32, left_solved: u32, test: &Test) -> Judgement {
-    let (failed, solved) = (totals.delta_in.counts(), totals.delta_out.counts());
+    let (failed, solved) = (
+        totals.delta_in.counts().at_worst(),
+        totals.delta_out.counts().at_worst(),
+    );
     let threshold = test.log_threshold();
     if log_harm(solved) >= -HARM_LEVEL.ln() {
         return Judgement::Harm;
@@ -95,7 +102,43 @@ mod tests {
         StageResult::of(counts(failed), counts(solved))
     }
 
+    /// Pairs of which some that the incumbent solved have no outcome under the candidate.
+    fn with_missing([gained, lost, same, withheld, gone]: [u32; 5]) -> Counts {
+        Counts {
+            gained,
+            lost,
+            pairs: gained + lost + same,
+            undecided: withheld,
+            withheld,
+            gone,
+            ..Counts::default()
+        }
+    }
+
     proptest! {
+        #[test]
+        fn acceptance_needs_the_e_value_also_with_what_is_missing_as_lost(
+            failed in prop::array::uniform5(0u32..30),
+            solved in prop::array::uniform5(0u32..30),
+            left in (0u32..200, 0u32..200),
+            level in 0.0001..0.05f64,
+        ) {
+            let totals = StageResult::of(with_missing(failed), with_missing(solved));
+            // The same pairs, if they had been made and lost.
+            let made = |[gained, lost, same, withheld, gone]: [u32; 5]| {
+                with_missing([gained, lost + withheld + gone, same, 0, 0])
+            };
+            let (a, b) = (made(failed), made(solved));
+            let test = Test::alone(level);
+            let judgement = judge(&totals, left.0, left.1, &test);
+            if judgement == Judgement::Accept {
+                let benefit = log_benefit(a.differing(), (a + b).differing());
+                prop_assert!(benefit >= test.log_threshold());
+            }
+            let as_made = judge(&StageResult::of(a, b), left.0, left.1, &test);
+            prop_assert_eq!(judgement, as_made);
+        }
+
         #[test]
         fn acceptance_needs_the_papers_rule_and_the_e_value(
             failed in prop::array::uniform3(0u32..60),
@@ -140,5 +183,20 @@ mod tests {
         assert_eq!(judge([2, 9, 19], [2, 2, 26], 300), Judgement::Futile);
         assert_eq!(judge([0, 0, 30], [0, 0, 30], 30), Judgement::Futile);
         assert_eq!(judge([3, 1, 26], [2, 2, 26], 0), Judgement::Exhausted);
+    }
+
+    #[test]
+    fn losses_that_are_left_out_are_no_evidence_of_benefit() {
+        let test = Test::alone(0.05);
+        let judge = |failed, solved| {
+            let totals = StageResult::of(with_missing(failed), with_missing(solved));
+            super::judge(&totals, 300, 300, &test)
+        };
+        // Nine gained, and eight that the candidate lost, or was left out of.
+        assert_eq!(judge([9, 0, 21, 0, 0], [0; 5]), Judgement::Accept);
+        assert_eq!(judge([9, 8, 13, 0, 0], [0; 5]), Judgement::Continue);
+        assert_eq!(judge([9, 0, 13, 0, 8], [0; 5]), Judgement::Continue);
+        assert_eq!(judge([9, 0, 13, 8, 0], [0; 5]), Judgement::Continue);
+        assert_eq!(judge([9, 0, 21, 0, 0], [0, 0, 22, 4, 4]), Judgement::Harm);
     }
 }
