@@ -27,6 +27,8 @@ pub struct Counts {
     pub undecided: u32,
     /// Those of them that the incumbent solved and the candidate leaves undecided.
     pub withheld: u32,
+    /// Those of them that the incumbent leaves undecided itself: they say nothing about the candidate.
+    pub undecided_before: u32,
     /// Further pairs, that the incumbent solved and the candidate was left out of, since policy or sandbox
     /// failed under it each time.
     pub gone: u32,
@@ -93,6 +95,7 @@ impl std::ops::Add for Counts {
             pairs: self.pairs + other.pairs,
             undecided: self.undecided + other.undecided,
             withheld: self.withheld + other.withheld,
+            undecided_before: self.undecided_before + other.undecided_before,
             gone: self.gone + other.gone,
         }
     }
@@ -119,6 +122,9 @@ pub struct Delta {
     /// Those of them that the incumbent solved and the candidate leaves undecided.
     #[serde(default)]
     pub withheld: u32,
+    /// Those of them that the incumbent leaves undecided itself.
+    #[serde(default)]
+    pub undecided_before: u32,
     /// Further pairs, that the incumbent solved and the candidate was left out of.
     #[serde(default)]
     pub gone: u32,
@@ -136,6 +142,7 @@ impl Delta {
             pairs,
             undecided,
             withheld,
+            undecided_before,
             gone,
         } = counts;
         let n = f64::from(pairs) + 2.0;
@@ -156,6 +163,7 @@ impl Delta {
             pairs,
             undecided,
             withheld,
+            undecided_before,
             gone,
         }
     }
@@ -168,6 +176,7 @@ impl Delta {
             pairs: self.pairs,
             undecided: self.undecided,
             withheld: self.withheld,
+            undecided_before: self.undecided_before,
             gone: self.gone,
         }
     }
@@ -263,11 +272,13 @@ mod tests {
             pairs: 30,
             undecided: 6,
             withheld: 4,
+            undecided_before: 1,
             gone: 3,
         };
         let worst = counts.at_worst();
         assert_eq!((worst.gained, worst.lost, worst.pairs), (5, 8, 37));
         assert_eq!((worst.undecided, worst.withheld, worst.gone), (2, 0, 0));
+        assert_eq!(worst.undecided_before, 1);
         assert_eq!(worst.same(), 24.0);
         assert_eq!(counts.to_string(), "+5 −1 of 30, 6 undecided, 3 left out");
         let sum = counts + counts;

@@ -245,6 +245,7 @@ pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
                 if incumbent.undecided || candidate.undecided {
                     counts.undecided += 1;
                     counts.withheld += u32::from(incumbent.correct);
+                    counts.undecided_before += u32::from(incumbent.undecided);
                 } else {
                     let pair = Pair {
                         incumbent: incumbent.correct,
@@ -307,5 +308,6 @@ mod tests {
         let counts = paired(&rolled("??+-+-?."), &rolled("?+??-+.?"));
         assert_eq!((counts.gained, counts.lost, counts.pairs), (1, 1, 2));
         assert_eq!((counts.undecided, counts.withheld, counts.gone), (4, 1, 0));
+        assert_eq!(counts.undecided_before, 2);
     }
 }
