@@ -108,6 +108,8 @@ pub struct Contest {
     question: Question,
     /// What an accepted candidate may spend.
     objective: Objective,
+    /// V_in's share of the problems.
+    share_in: f64,
     /// Pairs of each stage on V_in and V_out.
     sizes: Vec<(u32, u32)>,
     entrants: Vec<Entrant>,
@@ -134,6 +136,7 @@ impl Contest {
         Self {
             question,
             objective: Objective::default(),
+            share_in: 1.0,
             sizes: plan
                 .iter()
                 .map(|stage| (count(stage.failed.len()), count(stage.solved.len())))
@@ -142,10 +145,12 @@ impl Contest {
         }
     }
 
-    /// The same where nothing is accepted that spends more than `objective` allows.
+    /// The same where nothing is accepted that spends more than `objective` allows; V_in has the share
+    /// `share_in` of the problems.
     #[must_use]
-    pub fn under(mut self, objective: Objective) -> Self {
+    pub fn under(mut self, objective: Objective, share_in: f64) -> Self {
         self.objective = objective;
+        self.share_in = share_in;
         self
     }
 
@@ -203,7 +208,8 @@ impl Contest {
             }
             let outcome = verdict(&entrant.stages, self.sizes.len());
             let totals = StageResult::pooled(&entrant.stages);
-            entrant.verdict = match (outcome, totals.excess(&self.objective)) {
+            let excess = totals.excess(&self.objective, self.share_in);
+            entrant.verdict = match (outcome, excess) {
                 (None | Some(Verdict::Accepted), Some(reason)) => Some(Verdict::Rejected {
                     stage: turn.stage + 1,
                     reason,
@@ -257,7 +263,7 @@ impl Contest {
                 Judgement::Continue => None,
                 Judgement::Accept if !entrant.gaps.is_empty() => None,
                 Judgement::Accept => {
-                    let excess = totals.excess(&self.objective);
+                    let excess = totals.excess(&self.objective, self.share_in);
                     if excess.is_none() {
                         crossed.push(index);
                     }
@@ -329,7 +335,7 @@ mod tests {
 
     use super::super::martingale::Discoveries;
     use super::super::plan::Draw;
-    use super::super::spend::{Spend, Spending};
+    use super::super::spend::{Sides, Spend, Spending};
     use super::*;
     use crate::config::{GateMode, SpendLimits};
 
@@ -368,7 +374,7 @@ mod tests {
         results: &[Vec<StageResult>],
     ) -> (Vec<Turn>, Vec<Decision>) {
         let tests = Discoveries::new(0.05).enter(results.len());
-        let mut contest = Contest::new(Question::Gain(mode), plan, tests).under(objective);
+        let mut contest = Contest::new(Question::Gain(mode), plan, tests).under(objective, 0.5);
         let mut turns = Vec::new();
         while let Some(turn) = contest.turn() {
             let measured: Vec<StageResult> = turn
@@ -565,10 +571,10 @@ mod tests {
                 incumbent: of(incumbent),
                 candidate: of(candidate),
             };
-            StageResult {
-                spending: Some(spending),
-                ..result
-            }
+            result.with_spending(Sides {
+                on_in: spending,
+                on_out: spending,
+            })
         };
         let objective = Objective::AccuracyUnder(SpendLimits {
             seconds_per_problem: Some(12.0),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evidence::{Counts, Delta};
-use super::spend::{Spending, excess};
+use super::spend::{Sides, Spending, excess};
 use crate::config::Objective;
 
 /// What one stage measured.
@@ -16,6 +16,9 @@ pub struct StageResult {
     /// What both arms took; none in simulations, and in runs made before it was kept.
     #[serde(default)]
     pub spending: Option<Spending>,
+    /// The same on V_in and on V_out alone.
+    #[serde(default)]
+    pub spending_by_side: Option<Sides>,
 }
 
 impl StageResult {
@@ -25,6 +28,7 @@ impl StageResult {
             delta_in: Delta::of(failed),
             delta_out: Delta::of(solved),
             spending: None,
+            spending_by_side: None,
         }
     }
 
@@ -37,8 +41,10 @@ impl StageResult {
                 .fold(Counts::default(), std::ops::Add::add)
         };
         let spending = stages.iter().filter_map(|stage| stage.spending);
+        let by_side = stages.iter().filter_map(|stage| stage.spending_by_side);
         Self {
             spending: spending.reduce(std::ops::Add::add),
+            spending_by_side: by_side.reduce(std::ops::Add::add),
             ..Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
         }
     }
@@ -79,9 +85,20 @@ impl StageResult {
         }
     }
 
-    /// Why the candidate takes more than `objective` allows, with the numbers, if it does.
-    pub fn excess(&self, objective: &Objective) -> Option<String> {
-        excess(objective, self.spending.as_ref()?)
+    /// Why the candidate takes more than `objective` allows, with the numbers, if it does, where V_in has
+    /// this share of the problems.
+    pub fn excess(&self, objective: &Objective, share_in: f64) -> Option<String> {
+        excess(objective, self.spending_by_side.as_ref()?, share_in)
+    }
+
+    /// With what its arms took on each side.
+    #[must_use]
+    pub(crate) fn with_spending(self, sides: Sides) -> Self {
+        Self {
+            spending: Some(sides.on_in + sides.on_out),
+            spending_by_side: Some(sides),
+            ..self
+        }
     }
 
     /// Net pairs gained over both sides, for ranking candidates.

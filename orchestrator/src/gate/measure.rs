@@ -8,9 +8,9 @@ use super::decide::StageResult;
 use super::decision::Decision;
 use super::evidence::{Counts, Pair};
 use super::martingale::Discoveries;
-use super::plan::{Draw, Stage, looks_at_all, stages};
+use super::plan::{Draw, Stage, looks_at_all, share_in, stages};
 use super::question::Question;
-use super::spend::Spending;
+use super::spend::{Sides, Spending};
 use crate::config::{GateMode, PriceConfig};
 use crate::error::RunError;
 use crate::rollouts::{Arm, Rolled, Trial, draw};
@@ -75,7 +75,7 @@ impl Workshop {
             seed,
         };
         let contest = Contest::new(Question::Gain(gate.mode), &plan, tests)
-            .under(self.loaded.config.objective);
+            .under(self.loaded.config.objective, share_in(&solved));
         self.compete(&field, incumbent, candidates, contest, discoveries)
             .await
     }
@@ -116,8 +116,9 @@ impl Workshop {
             seed,
         };
         let margin = gate.retest_margin_points / 100.0;
+        // All problems are V_out's.
         let contest = Contest::new(Question::Harmless(margin), &plan, tests)
-            .under(self.loaded.config.objective);
+            .under(self.loaded.config.objective, 0.0);
         self.compete(&field, incumbent, candidates, contest, removals)
             .await
     }
@@ -227,10 +228,12 @@ fn compare(
 ) -> StageResult {
     let (failed_before, solved_before) = incumbent.split_at(failed.min(incumbent.len()));
     let (failed, solved) = candidate.split_at(failed.min(candidate.len()));
-    StageResult {
-        spending: Some(Spending::of(incumbent, candidate, prices)),
-        ..StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
-    }
+    let sides = Sides {
+        on_in: Spending::of(failed_before, failed, prices),
+        on_out: Spending::of(solved_before, solved, prices),
+    };
+    StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
+        .with_spending(sides)
 }
 
 /// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
@@ -299,6 +302,9 @@ mod tests {
         let spending = result.spending.expect("it was measured");
         let rollouts = (spending.incumbent.rollouts, spending.candidate.rollouts);
         assert_eq!(rollouts, (4, 4));
+        let sides = result.spending_by_side.expect("it was measured");
+        let rollouts = (sides.on_in.candidate, sides.on_out.candidate);
+        assert_eq!((rollouts.0.rollouts, rollouts.1.rollouts), (2, 2));
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Stage {
 /// through, until as many pairs were made as `gate.max_samples` of `gate.tasks` problems are. Greedy
 /// decoding gives the same reply every time, so there each problem is used once.
 pub fn stages(solved: &[bool], gate: &GateConfig, is_greedy: bool) -> Vec<Stage> {
-    let has_out = solved.iter().filter(|is_solved| **is_solved).count() >= LEAST_SOLVED;
+    let has_out = has_out(solved);
     let side = |wanted: bool| -> Vec<usize> {
         (0..solved.len())
             .filter(|i| (solved[*i] && has_out) == wanted)
@@ -71,6 +71,20 @@ pub fn stages(solved: &[bool], gate: &GateConfig, is_greedy: bool) -> Vec<Stage>
             }),
         }
     }
+}
+
+/// Whether what was solved is a side of its own.
+fn has_out(solved: &[bool]) -> bool {
+    solved.iter().filter(|is_solved| **is_solved).count() >= LEAST_SOLVED
+}
+
+/// Share of the problems that are V_in's; 1 without any.
+pub fn share_in(solved: &[bool]) -> f64 {
+    if !has_out(solved) {
+        return 1.0;
+    }
+    let failed = solved.iter().filter(|is_solved| !**is_solved).count();
+    failed as f64 / solved.len() as f64
 }
 
 /// One side of `count` stages that share no problem: problems are dealt to them in turn.
@@ -182,6 +196,8 @@ mod tests {
             assert!(few.iter().all(|stage| stage.solved.is_empty()), "{mode:?}");
             let draws = few.iter().flat_map(Stage::draws);
             assert_eq!(draws.count(), 3 + LEAST_SOLVED - 1, "{mode:?}");
+            let share = |solved| share_in(&outcomes(15, solved));
+            assert_eq!((share(LEAST_SOLVED - 1), share(LEAST_SOLVED)), (1.0, 0.75));
             let enough = all(LEAST_SOLVED);
             assert!(enough.iter().any(|stage| !stage.solved.is_empty()));
         }

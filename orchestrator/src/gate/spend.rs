@@ -169,9 +169,48 @@ impl std::fmt::Display for Spending {
     }
 }
 
+/// What both arms of a decision took on each side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sides {
+    /// On V_in.
+    pub on_in: Spending,
+    /// On V_out.
+    pub on_out: Spending,
+}
+
+impl Sides {
+    /// The mean of an arm over all problems, of which V_in has the share `share_in`. A look takes as many
+    /// pairs of either side whatever its share, so the mean over pairs would be that of a mixture of
+    /// problems which there isn't.
+    fn mean(
+        &self,
+        arm: fn(&Spending) -> &Spend,
+        mean: fn(&Spend) -> Option<f64>,
+        share_in: f64,
+    ) -> Option<f64> {
+        match (mean(arm(&self.on_in)), mean(arm(&self.on_out))) {
+            // Written so that the mean of two equal ones is that one.
+            (Some(on_in), Some(on_out)) => Some(on_out + share_in * (on_in - on_out)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+impl Add for Sides {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            on_in: self.on_in + other.on_in,
+            on_out: self.on_out + other.on_out,
+        }
+    }
+}
+
 /// Why the candidate takes more than `objective` allows, with the numbers; none if it doesn't. Where the
-/// incumbent is above a limit itself, what takes less than it comes nearer, and is let through.
-pub fn excess(objective: &Objective, spending: &Spending) -> Option<String> {
+/// incumbent is above a limit itself, what takes less than it comes nearer, and is let through. V_in has the
+/// share `share_in` of the problems.
+pub fn excess(objective: &Objective, sides: &Sides, share_in: f64) -> Option<String> {
     type Mean = fn(&Spend) -> Option<f64>;
     let Objective::AccuracyUnder(limits) = objective else {
         return None;
@@ -191,7 +230,8 @@ pub fn excess(objective: &Objective, spending: &Spending) -> Option<String> {
     ];
     means.into_iter().find_map(|(limit, mean, what)| {
         let limit = limit?;
-        let (before, after) = (mean(&spending.incumbent)?, mean(&spending.candidate)?);
+        let before = sides.mean(|both| &both.incumbent, mean, share_in)?;
+        let after = sides.mean(|both| &both.candidate, mean, share_in)?;
         let is_nearer = before > limit && after < before;
         (after > limit && !is_nearer).then(|| {
             let (before, after) = (digits(before), digits(after));
@@ -282,6 +322,18 @@ mod tests {
         assert_eq!(nothing.to_string(), "nothing");
     }
 
+    /// The same on both sides.
+    fn alike(incumbent: f64, candidate: f64) -> Sides {
+        Sides {
+            on_in: spending(incumbent, candidate),
+            on_out: spending(incumbent, candidate),
+        }
+    }
+
+    fn excess(objective: &Objective, sides: &Sides) -> Option<String> {
+        super::excess(objective, sides, 0.5)
+    }
+
     fn spending(incumbent: f64, candidate: f64) -> Spending {
         let of = |mean: f64| Spend {
             rollouts: 10,
@@ -305,7 +357,7 @@ mod tests {
 
     #[test]
     fn the_reason_has_the_numbers_of_the_limit_that_is_exceeded() {
-        let slow = spending(10.5, 14.25);
+        let slow = alike(10.5, 14.25);
         assert_eq!(excess(&Objective::Accuracy, &slow), None);
         assert_eq!(
             excess(&seconds(12.0), &slow).as_deref(),
@@ -331,7 +383,30 @@ mod tests {
             "{cost}"
         );
         // Nothing is known of arms without rollouts.
-        assert_eq!(excess(&seconds(12.0), &Spending::default()), None);
+        assert_eq!(excess(&seconds(12.0), &Sides::default()), None);
+    }
+
+    #[test]
+    fn a_side_counts_by_its_share_of_the_problems() {
+        // As many pairs of the few problems that take long as of the many that don't.
+        let sides = Sides {
+            on_in: spending(16.0, 20.0),
+            on_out: spending(4.0, 5.0),
+        };
+        let excess = |share_in| super::excess(&seconds(12.0), &sides, share_in);
+        assert_eq!(excess(0.2), None);
+        assert_eq!(
+            excess(0.5).as_deref(),
+            Some("seconds a problem: 12.50 (the incumbent 10.00), above the limit of 12")
+        );
+        // A removal has one side, and so have decisions where V_in takes in what was solved.
+        for (on_in, on_out, share_in) in [
+            (Spending::default(), sides.on_in, 0.0),
+            (sides.on_in, Spending::default(), 1.0),
+        ] {
+            let sides = Sides { on_in, on_out };
+            assert!(super::excess(&seconds(18.0), &sides, share_in).is_some());
+        }
     }
 
     proptest! {
@@ -339,7 +414,7 @@ mod tests {
         fn what_is_above_the_limit_has_to_take_less_than_an_incumbent_that_is_too(
             before in 1.0..30.0f64, after in 1.0..30.0f64, limit in 1.0..30.0f64,
         ) {
-            let is_rejected = excess(&seconds(limit), &spending(before, after)).is_some();
+            let is_rejected = excess(&seconds(limit), &alike(before, after)).is_some();
             let is_allowed = after <= limit || (limit < before && after < before);
             // The mean of ten is what each of them is, up to rounding.
             let is_close = (after - limit).abs() < 1e-9 || (after - before).abs() < 1e-9

@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(weights.spending, None);
         let stage = weights.stages[0];
         assert_eq!((stage.delta_in.gained, stage.delta_in.gone), (2, 0));
-        assert_eq!(stage.spending, None);
+        assert_eq!((stage.spending, stage.spending_by_side), (None, None));
         let patch = json!({"round": 1, "iteration": 1, "candidate": 1, "parent": "v1",
             "version": "v2", "dimension": "P", "summary": "s", "root_cause": "r", "ops": [],
             "stages": stages, "evidence": null, "rollouts": 8, "verdict": verdict, "policy": "p"});
