@@ -308,12 +308,7 @@ impl Contest {
         let question = self.question;
         let decide = |entrant: Entrant| Decision {
             question,
-            rollouts: entrant
-                .stages
-                .iter()
-                .map(|stage| stage.delta_in.counts() + stage.delta_out.counts())
-                .map(|all| all.pairs + all.undecided)
-                .sum(),
+            rollouts: entrant.stages.iter().map(|stage| stage.rollouts).sum(),
             stages: entrant.stages,
             evidence: entrant.evidence,
             verdict: entrant.verdict.unwrap_or(Verdict::Deferred),

@@ -19,12 +19,18 @@ pub struct StageResult {
     /// The same on V_in and on V_out alone.
     #[serde(default)]
     pub spending_by_side: Option<Sides>,
+    /// Rollouts of the candidate's arm, of pairs without the incumbent's too; 0 in runs made before they were
+    /// counted.
+    #[serde(default)]
+    pub rollouts: u32,
 }
 
 impl StageResult {
-    /// Of counts on V_in and V_out.
+    /// Of counts on V_in and V_out, and of no other rollouts of the candidate than these have.
     pub fn of(failed: Counts, solved: Counts) -> Self {
+        let all = failed + solved;
         Self {
+            rollouts: all.pairs + all.undecided,
             delta_in: Delta::of(failed),
             delta_out: Delta::of(solved),
             spending: None,
@@ -45,6 +51,7 @@ impl StageResult {
         Self {
             spending: spending.reduce(std::ops::Add::add),
             spending_by_side: by_side.reduce(std::ops::Add::add),
+            rollouts: stages.iter().map(|stage| stage.rollouts).sum(),
             ..Self::of(sum(|s| &s.delta_in), sum(|s| &s.delta_out))
         }
     }
@@ -58,28 +65,14 @@ impl StageResult {
 
     /// The failing half of the rule in words, if one fails.
     pub fn objection(&self) -> Option<String> {
-        let show = |d: &Delta, verdict: &str| {
-            let now = match (d.withheld, d.gone) {
-                (0, 0) => "",
-                (_, 0) => "undecided",
-                (0, _) => "left out",
-                _ => "undecided or left out",
-            };
-            let as_lost = match d.withheld + d.gone {
-                0 => String::new(),
-                count => format!(" with {count} solved before and {now} now as lost"),
-            };
-            let points = 100.0 * d.estimate;
-            format!("{points:+.1} points ({}), {verdict}{as_lost}", d.counts())
-        };
         let (failed, solved) = (
             self.delta_in.counts().at_worst(),
             self.delta_out.counts().at_worst(),
         );
         if failed.gained <= failed.lost {
-            Some(format!("δ_in is {}", show(&self.delta_in, "not above 0")))
+            Some(format!("δ_in is {}", told(&self.delta_in, "not above 0")))
         } else if solved.gained < solved.lost {
-            Some(format!("δ_out is {}", show(&self.delta_out, "below 0")))
+            Some(format!("δ_out is {}", told(&self.delta_out, "below 0")))
         } else {
             None
         }
@@ -106,6 +99,22 @@ impl StageResult {
         let all = (self.delta_in.counts() + self.delta_out.counts()).at_worst();
         i64::from(all.gained) - i64::from(all.lost)
     }
+}
+
+/// A difference with what is said of it, which also counts as lost what the candidate has no outcome for.
+pub(super) fn told(delta: &Delta, verdict: &str) -> String {
+    let now = match (delta.withheld, delta.gone) {
+        (0, 0) => "",
+        (_, 0) => "undecided",
+        (0, _) => "left out",
+        _ => "undecided or left out",
+    };
+    let as_lost = match delta.withheld + delta.gone {
+        0 => String::new(),
+        count => format!(" with {count} solved before and {now} now as lost"),
+    };
+    let (points, counts) = (100.0 * delta.estimate, delta.counts());
+    format!("{points:+.1} points ({counts}), {verdict}{as_lost}")
 }
 
 /// Outcome of a decision.

@@ -232,8 +232,12 @@ fn compare(
         on_in: Spending::of(failed_before, failed, prices),
         on_out: Spending::of(solved_before, solved, prices),
     };
-    StageResult::of(paired(failed_before, failed), paired(solved_before, solved))
-        .with_spending(sides)
+    let counted = StageResult::of(paired(failed_before, failed), paired(solved_before, solved));
+    let rollouts = candidate.iter().flatten().count();
+    StageResult {
+        rollouts: u32::try_from(rollouts).unwrap_or(u32::MAX),
+        ..counted.with_spending(sides)
+    }
 }
 
 /// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
@@ -299,6 +303,8 @@ mod tests {
         };
         assert_eq!(result.delta_in.counts(), counts(1, 0, 2, 0));
         assert_eq!(result.delta_out.counts(), counts(0, 1, 2, 1));
+        // One of them beside an incumbent that is missing.
+        assert_eq!(result.rollouts, 5);
         let spending = result.spending.expect("it was measured");
         let rollouts = (spending.incumbent.rollouts, spending.candidate.rollouts);
         assert_eq!(rollouts, (4, 4));

@@ -7,7 +7,7 @@
 //! All gate problems are looked at alike, whatever became of them before. What was solved with the patch
 //! and is undecided without it, or can't be rolled out, counts as lost.
 
-use super::decide::StageResult;
+use super::decide::{StageResult, told};
 use super::evidence::Counts;
 use super::martingale::{Test, log_benefit, log_e_value_above, log_harm};
 use super::plan::Stage;
@@ -72,12 +72,12 @@ impl Question {
                 }
             }
             Self::Harmless(margin) => {
-                let solved = totals.delta_out.counts();
+                let delta = &totals.delta_out;
                 Assessment {
                     benefit: log_harmless(worst, margin),
                     harm: log_harm(worst),
                     judgement: judge_removal(worst, left.1, margin, test),
-                    objection: is_loss(worst).then(|| format!("δ is {solved}, below 0")),
+                    objection: is_loss(worst).then(|| format!("δ is {}", told(delta, "below 0"))),
                 }
             }
         }
@@ -189,6 +189,24 @@ mod tests {
         assert_eq!(judge([1, 1, 58], 0), Judgement::Exhausted);
         // Enough evidence that less than the margin is lost, and still a loss by count.
         assert_eq!(judge([2, 3, 295], 300), Judgement::Continue);
+    }
+
+    #[test]
+    fn an_objection_says_what_counts_as_lost() {
+        let seen = Counts {
+            gone: 1,
+            ..counts([0, 0, 119])
+        };
+        let totals = StageResult::of(Counts::default(), seen);
+        let test = Test::alone(0.05);
+        let assessed = Question::Harmless(MARGIN).assess(&totals, (0, 0), &test);
+        assert_eq!(
+            assessed.objection.as_deref(),
+            Some(
+                "δ is +0.0 points (+0 −0 of 119, 1 left out), below 0 with 1 solved before and \
+                 left out now as lost"
+            )
+        );
     }
 
     proptest! {
