@@ -38,7 +38,7 @@ pub struct RemovalHistory {
     discoveries: Discoveries,
     /// Patches that were missed.
     missed: Vec<Attempt>,
-    /// Patches of which policy or sandbox kept too many pairs from being made.
+    /// Patches of which policy or sandbox has kept too many pairs from being made, once.
     unmeasured: Vec<Attempt>,
     /// Patches that were removed, as the critic was told of them.
     gone: BTreeMap<VersionName, TriedPatch>,
@@ -61,6 +61,16 @@ impl RemovalHistory {
     /// This version's patch was removed, and the critic was told so.
     pub(crate) fn removed(&mut self, version: VersionName, patch: TriedPatch) {
         self.gone.insert(version, patch);
+    }
+
+    /// A patch was tried without and stays. If too few of its pairs could be made, it is tried once more; what
+    /// can't be measured a second time, while other rollouts succeed, is like one that is missed, as it is for
+    /// patches: else it would take rollouts at every time.
+    fn stays(&mut self, attempt: Attempt, is_unmeasured: bool) {
+        match is_unmeasured && !self.unmeasured.contains(&attempt) {
+            true => self.unmeasured.push(attempt),
+            false => self.missed.push(attempt),
+        }
     }
 
     /// The removal of this version's patch was taken back: it isn't tried again. What the critic was told
@@ -160,10 +170,9 @@ impl Workshop {
                     };
                     history.remove(candidate.version, patch);
                     next = made;
-                } else if decision.is_unmeasured {
-                    history.removals.unmeasured.push(attempt(candidate.version));
                 } else if decision.verdict != Verdict::Deferred {
-                    history.removals.missed.push(attempt(candidate.version));
+                    let attempt = attempt(candidate.version);
+                    history.removals.stays(attempt, decision.is_unmeasured);
                 }
             }
             match next {
@@ -379,5 +388,26 @@ fn removal_row(
         policy: policy.to_string(),
         spending: decision.spending(),
         is_untested: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lineage::testing::name;
+
+    #[test]
+    fn a_removal_that_cant_be_measured_is_tried_once_more_and_then_not_again() {
+        let mut removals = RemovalHistory::new(0.05);
+        let head = harness::naive().expect("the shipped harness").id();
+        let attempt = |version, weights: &str| (name(version), head, PolicyId::new(weights));
+        removals.stays(attempt(2, "theta"), true);
+        removals.stays(attempt(3, "theta"), false);
+        assert_eq!(removals.missed, [attempt(3, "theta")]);
+        removals.stays(attempt(2, "theta"), true);
+        assert_eq!(removals.missed, [attempt(3, "theta"), attempt(2, "theta")]);
+        // With other weights it is another matter.
+        removals.stays(attempt(2, "trained"), true);
+        assert_eq!(removals.missed.len(), 2);
     }
 }
