@@ -134,8 +134,10 @@ struct RawConfig {
 
 #[derive(Deserialize)]
 struct RawRope {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// What it was called before transformers 4.43; many files have both.
+    #[serde(rename = "type")]
+    earlier_type: Option<String>,
     rope_theta: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
@@ -380,7 +382,7 @@ fn scaling(raw: Option<RawRope>) -> Result<RopeScaling, ConfigError> {
             key: format!("rope_scaling.{key}"),
         })
     };
-    match raw.rope_type.as_deref() {
+    match raw.rope_type.or(raw.earlier_type).as_deref() {
         None | Some("default") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear(need(raw.factor, "factor")?)),
         Some("llama3") => Ok(RopeScaling::Llama3 {
@@ -487,6 +489,20 @@ mod tests {
         other["rope_parameters"]["rope_type"] = "yarn".into();
         assert!(parse(other).expect_err("rope").to_string().contains("yarn"));
     }
+
+    #[test]
+    fn the_type_of_scaling_is_read_by_either_name_and_by_both() {
+        for names in [&["type"][..], &["rope_type"], &["rope_type", "type"]] {
+            let mut raw = serde_json::json!({"factor": 2.0});
+            for name in names {
+                raw[*name] = "linear".into();
+            }
+            let raw: RawRope = serde_json::from_value(raw).expect("scaling");
+            let read = scaling(Some(raw)).expect("supported");
+            assert_eq!(read, RopeScaling::Linear(2.0), "{names:?}");
+        }
+    }
+
     #[test]
     fn head_counts_of_a_gguf_file_must_fit_each_other() {
         let read = |heads: u32, key_value: u32| {

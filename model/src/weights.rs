@@ -224,7 +224,8 @@ impl Checkpoint {
     }
 }
 
-/// Scaling by a file's table of rotary frequencies.
+/// Scaling by a file's table of rotary frequencies. Positions may be divided by a factor besides, and both
+/// count.
 fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, ConfigError> {
     if table.len() != config.head_dim / 2 || table.iter().any(|divisor| !(*divisor > 0.0)) {
         return Err(ConfigError::Unsupported {
@@ -235,11 +236,15 @@ fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, Config
             ),
         });
     }
-    let is_plain = table.iter().all(|divisor| *divisor == 1.0);
-    Ok(match is_plain {
-        true => RopeScaling::None,
-        false => RopeScaling::Divisors(table),
-    })
+    if table.iter().all(|divisor| *divisor == 1.0) {
+        return Ok(config.rope_scaling.clone());
+    }
+    let factor = match config.rope_scaling {
+        RopeScaling::Linear(factor) => factor as f32,
+        _ => 1.0,
+    };
+    let scaled = table.into_iter().map(|divisor| divisor * factor);
+    Ok(RopeScaling::Divisors(scaled.collect()))
 }
 
 /// Every tensor of a safetensors file.

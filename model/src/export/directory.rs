@@ -98,7 +98,7 @@ fn written(export: &Export<'_>, torch_name: &str) -> Result<Vec<(String, Vec<u8>
             form: "a directory",
         });
     }
-    let mut shape = shape(config);
+    let mut shape = shape(config)?;
     shape["torch_dtype"] = torch_name.into();
     shape["bos_token_id"] = json!(tokenizer.bos_id());
     shape["eos_token_id"] = json!(config.eos_token_ids);
@@ -124,15 +124,27 @@ fn written(export: &Export<'_>, torch_name: &str) -> Result<Vec<(String, Vec<u8>
 }
 
 /// A `config.json` without what isn't the shape.
-fn shape(config: &ModelConfig) -> Value {
+fn shape(config: &ModelConfig) -> Result<Value, ExportError> {
     let (kind, class) = match config.family {
         Family::Llama => ("llama", "LlamaForCausalLM"),
         Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
         Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
     };
-    // A GGUF file whose frequencies are scaled has a table, for which there is no place here.
-    debug_assert_eq!(config.rope_scaling, RopeScaling::None);
-    json!({
+    let scaling = match &config.rope_scaling {
+        RopeScaling::None => None,
+        // By both names that the type has had.
+        RopeScaling::Linear(factor) => {
+            Some(json!({"rope_type": "linear", "type": "linear", "factor": factor}))
+        }
+        // Of a GGUF file's table there is no telling what it was made by.
+        RopeScaling::Divisors(_) | RopeScaling::Llama3 { .. } => {
+            return Err(ExportError::NoPlace {
+                what: "scaled rotary frequencies".to_owned(),
+                form: "a directory",
+            });
+        }
+    };
+    let mut shape = json!({
         "architectures": [class],
         "model_type": kind,
         "vocab_size": config.vocab_size,
@@ -150,7 +162,11 @@ fn shape(config: &ModelConfig) -> Value {
         "rope_theta": config.rope_theta,
         "max_position_embeddings": config.max_position_embeddings,
         "tie_word_embeddings": config.tie_word_embeddings,
-    })
+    });
+    if let Some(scaling) = scaling {
+        shape["rope_scaling"] = scaling;
+    }
+    Ok(shape)
 }
 
 fn text(value: &Value) -> Result<Vec<u8>, ExportError> {

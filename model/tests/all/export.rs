@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use candle_core::quantized::gguf_file::Value;
 use candle_core::{DType, Device, Tensor};
 use model::adapter::Adapter;
 use model::config::{ModelConfig, RopeScaling};
@@ -286,6 +287,75 @@ fn scaled_rotary_frequencies_go_into_a_table_and_come_back() {
             assert!((ours / theirs - 1.0).abs() < 1e-6, "{ours} {theirs}");
         }
     }
+}
+
+/// A GGUF file again, with positions divided by a factor.
+fn write_divided(file: &Path, factor: f32, out: &Path) {
+    let (mut checkpoint, tokenizer) = read(file);
+    let metadata = checkpoint.metadata.as_mut().expect("a GGUF file");
+    let linear = Value::String("linear".to_owned());
+    metadata.insert("llama.rope.scaling.type".to_owned(), linear);
+    let key = "llama.rope.scaling.factor".to_owned();
+    metadata.insert(key, Value::F32(factor));
+    let export = Export {
+        checkpoint,
+        source: file,
+        tokenizer: &tokenizer,
+        template: TEMPLATE,
+    };
+    export.write(WeightType::F32, out).expect("written");
+}
+
+#[test]
+fn a_file_with_linear_scaling_keeps_it_as_a_directory() {
+    let place = tempfile::tempdir().expect("directory");
+    let at = |name: &str| place.path().join(name);
+    write(
+        &golden("llama_untied"),
+        None,
+        WeightType::F32,
+        &at("plain.gguf"),
+    )
+    .expect("written");
+    write_divided(&at("plain.gguf"), 2.5, &at("linear.gguf"));
+    let file = load(&at("linear.gguf")).config;
+    assert_eq!(file.rope_scaling, RopeScaling::Linear(2.5));
+    write(&at("linear.gguf"), None, WeightType::F32, &at("linear")).expect("written");
+    let directory = load(&at("linear")).config;
+    assert_eq!(directory, file);
+    assert_eq!(directory.rope_frequencies(), file.rope_frequencies());
+    assert_ne!(
+        file.rope_frequencies(),
+        load(&at("plain.gguf")).config.rope_frequencies()
+    );
+}
+
+#[test]
+fn a_table_of_frequencies_and_linear_scaling_both_count() {
+    let place = tempfile::tempdir().expect("directory");
+    let at = |name: &str| place.path().join(name);
+    let change = |checkpoint: &mut Checkpoint| {
+        checkpoint.config.rope_scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_frequency_factor: 1.0,
+            high_frequency_factor: 4.0,
+            original_positions: 64.0,
+        };
+    };
+    write_blocky(change, WeightType::F32, &at("table.gguf")).expect("written");
+    write_divided(&at("table.gguf"), 2.0, &at("both.gguf"));
+    let frequencies = |name: &str| load(&at(name)).config.rope_frequencies();
+    let (table, both) = (frequencies("table.gguf"), frequencies("both.gguf"));
+    for (table, both) in table.iter().zip(&both) {
+        assert!((2.0 * both / table - 1.0).abs() < 1e-6, "{table} {both}");
+    }
+    // A directory has no place for a table.
+    let error = write(&at("both.gguf"), None, WeightType::F32, &at("both"));
+    let error = error.expect_err("refused").to_string();
+    assert!(
+        error.ends_with("can't be written to a directory"),
+        "{error}"
+    );
 }
 
 /// The frequencies of [`blocky`] under another scaling.
