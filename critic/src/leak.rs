@@ -4,6 +4,7 @@
 //! without zeros that say nothing. A patch carries a problem if it has
 //!
 //! - eight of its words in a row; of a shorter problem all words (three at least: fewer are no text);
+//! - the same with the signs between numbers, if it has such: "4312 + 2571" isn't "4312 - 2571";
 //! - all of its numbers in their order, if these are three or more with six digits together;
 //! - or all of them in any order, with no more than two others between, if these are two or more with
 //!   six significant digits together;
@@ -11,12 +12,15 @@
 //!   twelve letters and digits. A 7 or a 250 stands in texts that know nothing.
 //!
 //! What stands in an evolve problem as well is no secret: the critic reads those, and may use their
-//! words and numbers. Problems made from templates share most of their words.
+//! words and numbers. Problems made from templates share most of their words. Texts of very many numbers, such
+//! as the input of a program's test, are known by their words alone, and make no secret open unless its
+//! numbers stand together in them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use harness::Patch;
 use rollout::Task;
+use rollout::task::is_sign;
 use rollout::verifier::code::cases;
 use serde_json::Value;
 
@@ -30,6 +34,9 @@ const FEWEST_IN_ORDER: usize = 3;
 const FEWEST_TOGETHER: usize = 2;
 /// Fewest digits in those numbers: shorter ones, such as 3, 8 and 14, meet by chance.
 const FEWEST_DIGITS: usize = 6;
+/// Most numbers of a text that is known by them. In a longer one almost any other numbers stand somewhere,
+/// and its own have a run of words.
+const MOST_NUMBERS: usize = 32;
 /// Other numbers that may stand between them: results on the way, say.
 const MOST_BETWEEN: usize = 2;
 /// Fewest significant digits of a number that only an answer would have.
@@ -42,6 +49,8 @@ const ANSWER_CHARS: usize = 12;
 pub struct LeakGuard {
     /// Runs of words, and short problems whole.
     words: Sequences,
+    /// The same with signs, of those that have some.
+    signed: Sequences,
     /// All numbers of a problem, in their order.
     numbers: Sequences,
     /// The same in any order.
@@ -86,33 +95,37 @@ impl LeakGuard {
         let mut texts = Vec::new();
         for task in held_out {
             for text in task.telling_texts() {
-                let words = words(&text);
-                guard.add_text(&words);
-                texts.push(words);
+                let (words, signed) = (words(&text), signed(&text));
+                guard.add_text(&words, &signed);
+                texts.push((words, signed));
             }
             guard.add_answer(&answer(task));
         }
+        let mut known = HashSet::new();
         for task in open {
-            guard.forget(task);
+            guard.forget(task, &mut known);
         }
-        // A problem whose every run is known is still one as a whole.
-        for words in texts.iter().filter(|words| words.len() > RUN) {
-            if guard.words.found_in(words).is_none() {
+        // A problem whose every run is known is still one as a whole, if that isn't known too.
+        for (words, signed) in texts.iter().filter(|(words, _)| words.len() > RUN) {
+            if guard.words.found_in(words).is_none() && !known.contains(&hash(words)) {
                 guard.words.add(words);
+            }
+            let has_signs = signed.iter().any(|word| has_sign(word));
+            if has_signs && guard.signed.found_in(signed).is_none() {
+                guard.signed.add(signed);
             }
         }
         guard
     }
 
-    fn add_text(&mut self, words: &[String]) {
-        if words.len() >= RUN {
-            for run in words.windows(RUN) {
-                self.words.add(run);
-            }
-        } else if words.len() >= FEWEST_WORDS {
-            self.words.add(words);
-        }
+    fn add_text(&mut self, words: &[String], signed: &[String]) {
+        self.words.add_runs(words, |_| true);
+        self.signed
+            .add_runs(signed, |run| run.iter().any(|word| has_sign(word)));
         let numbers = numbers(words);
+        if numbers.len() > MOST_NUMBERS {
+            return;
+        }
         let digits: usize = numbers.iter().map(|number| digits(number)).sum();
         if numbers.len() >= FEWEST_IN_ORDER && digits >= FEWEST_DIGITS {
             self.numbers.add(&numbers);
@@ -135,20 +148,24 @@ impl LeakGuard {
         }
     }
 
-    /// Takes out what stands in a problem that the critic may read, or is its answer.
-    fn forget(&mut self, task: &Task) {
+    /// Takes out what stands in a problem that the critic may read, or is its answer. Its texts as a whole
+    /// go to `known`.
+    fn forget(&mut self, task: &Task, known: &mut HashSet<blake3::Hash>) {
         let answer = answer(task);
         for text in task.telling_texts() {
-            let mut words = words(&text);
-            self.words.forget(&words);
+            let (mut words, signed) = (words(&text), signed(&text));
+            known.insert(hash(&words));
+            forget(&mut [&mut self.words], &words);
+            forget(&mut [&mut self.signed], &signed);
             // Its answer stands apart: it ends no run of words.
             words.extend(answer.iter().cloned());
             let numbers = numbers(&words);
-            self.numbers.forget(&numbers);
-            self.answer_numbers.forget(&numbers);
-            self.answer_words.forget(&words);
-            let known = BTreeSet::from_iter(numbers);
-            self.together.retain(|set| !set.is_subset(&known));
+            forget(&mut [&mut self.numbers, &mut self.answer_numbers], &numbers);
+            forget(&mut [&mut self.answer_words], &words);
+            let all: BTreeSet<String> = numbers.iter().cloned().collect();
+            let is_short = numbers.len() <= MOST_NUMBERS;
+            self.together
+                .retain(|set| !(set.is_subset(&all) && (is_short || are_together(set, &numbers))));
         }
     }
 
@@ -167,16 +184,17 @@ impl LeakGuard {
             }
         }
         // One stream of words: a problem that is spread over several fields is found too.
-        let stream = |texts: &[String]| -> Vec<String> {
-            let words = texts.iter().flat_map(|text| words(text));
+        let stream = |texts: &[String], read: fn(&str) -> Vec<String>| -> Vec<String> {
+            let words = texts.iter().flat_map(|text| read(text));
             words.collect()
         };
-        self.check_problems(&stream(&texts))?;
-        self.check_answers(&stream(&said))
+        self.check_problems(&stream(&texts, words), &stream(&texts, signed))?;
+        self.check_answers(&stream(&said, words))
     }
 
-    fn check_problems(&self, words: &[String]) -> Result<(), Leak> {
-        if let Some(found) = self.words.found_in(words) {
+    fn check_problems(&self, words: &[String], signed: &[String]) -> Result<(), Leak> {
+        let found = self.words.found_in(words);
+        if let Some(found) = found.or_else(|| self.signed.found_in(signed)) {
             let words = found.join(" ");
             return Err(Leak::Words { words });
         }
@@ -225,12 +243,14 @@ impl Sequences {
         }
     }
 
-    /// Drops those that stand in `words`.
-    fn forget(&mut self, words: &[String]) {
-        for (length, known) in &mut self.0 {
-            for window in words.windows(*length) {
-                known.remove(&hash(window));
-            }
+    /// Add the runs of a text that are wanted, or all of a shorter one.
+    fn add_runs(&mut self, words: &[String], is_wanted: impl Fn(&[String]) -> bool) {
+        if words.len() < FEWEST_WORDS {
+            return;
+        }
+        let runs = words.windows(RUN.min(words.len()));
+        for run in runs.filter(|run| is_wanted(run)) {
+            self.add(run);
         }
     }
 
@@ -240,6 +260,28 @@ impl Sequences {
             let mut windows = words.windows(*length);
             windows.find(|window| known.contains(&hash(window)))
         })
+    }
+}
+
+/// Drops what stands in `words`. However many lengths there are, each word is hashed once for each place
+/// where a sequence may begin.
+fn forget(known: &mut [&mut Sequences], words: &[String]) {
+    let lengths = known.iter().flat_map(|sequences| sequences.0.keys());
+    let lengths: BTreeSet<usize> = lengths.copied().collect();
+    let most = lengths.last().copied().unwrap_or(0);
+    for begin in 0..words.len() {
+        let mut hasher = blake3::Hasher::new();
+        for (word, length) in words[begin..].iter().take(most).zip(1..) {
+            add_word(&mut hasher, word);
+            if lengths.contains(&length) {
+                let hash = hasher.finalize();
+                let same = known.iter_mut();
+                same.filter_map(|sequences| sequences.0.get_mut(&length))
+                    .for_each(|sequences| {
+                        sequences.remove(&hash);
+                    });
+            }
+        }
     }
 }
 
@@ -280,28 +322,66 @@ fn collect_texts(value: &Value, has_values: bool, texts: &mut Vec<String>) {
 
 /// The normalised words of `text`.
 fn words(text: &str) -> Vec<String> {
+    let words = split(text).into_iter();
+    words.map(|(_, word)| word).collect()
+}
+
+/// The same, each with the signs before it.
+fn signed(text: &str) -> Vec<String> {
+    let words = split(text).into_iter();
+    words.map(|(signs, word)| signs + &word).collect()
+}
+
+/// Whether one of [`signed`] has a sign.
+fn has_sign(word: &str) -> bool {
+    word.starts_with(|c: char| !c.is_alphanumeric())
+}
+
+/// The normalised words of `text`, and the signs before each.
+fn split(text: &str) -> Vec<(String, String)> {
     let chars: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
     let is_digit = |at: Option<usize>| {
         at.and_then(|at| chars.get(at))
             .is_some_and(char::is_ascii_digit)
     };
-    let mut words = vec![String::new()];
+    let mut words = vec![<(String, String)>::default()];
     for (at, c) in chars.iter().enumerate() {
         let is_inside_number = is_digit(at.checked_sub(1)) && is_digit(Some(at + 1));
         match c {
             ',' if is_inside_number => {}
             '.' if is_inside_number => push(&mut words, '.'),
             c if c.is_alphanumeric() => push(&mut words, *c),
-            _ => words.push(String::new()),
+            c => {
+                // What isn't followed by a word keeps its signs for the one that comes.
+                if words.last().is_none_or(|(_, word)| !word.is_empty()) {
+                    words.push(Default::default());
+                }
+                if let (true, Some((signs, _))) = (is_sign(&chars, at), words.last_mut()) {
+                    signs.push(one_sign(*c));
+                }
+            }
         }
     }
-    words.retain(|word| !word.is_empty());
-    words.iter().map(|word| plain(word)).collect()
+    words.retain(|(_, word)| !word.is_empty());
+    for (_, word) in &mut words {
+        *word = plain(word);
+    }
+    words
 }
 
-fn push(words: &mut [String], c: char) {
-    if let Some(word) = words.last_mut() {
+fn push(words: &mut [(String, String)], c: char) {
+    if let Some((_, word)) = words.last_mut() {
         word.push(c);
+    }
+}
+
+/// One way to write a sign that has several.
+fn one_sign(sign: char) -> char {
+    match sign {
+        '\u{2212}' => '-',
+        '\u{d7}' | '\u{b7}' => '*',
+        '\u{f7}' => '/',
+        sign => sign,
     }
 }
 
@@ -349,7 +429,17 @@ fn significant_digits(number: &str) -> usize {
 }
 
 fn hash(words: &[String]) -> blake3::Hash {
-    blake3::hash(words.join(" ").as_bytes())
+    let mut hasher = blake3::Hasher::new();
+    for word in words {
+        add_word(&mut hasher, word);
+    }
+    hasher.finalize()
+}
+
+fn add_word(hasher: &mut blake3::Hasher, word: &str) {
+    hasher.update(word.as_bytes());
+    // No word has one.
+    hasher.update(b" ");
 }
 
 #[cfg(test)]

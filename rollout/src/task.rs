@@ -354,9 +354,9 @@ fn is_thousand(rest: &[char]) -> bool {
     rest.iter().take_while(|c| c.is_ascii_digit()).count() == 3
 }
 
-/// Whether a character stands between operands (numbers, brackets, words of one letter), or makes a
-/// number negative. Hyphens, bullets, markup and `and/or` don't.
-fn is_sign(text: &[char], at: usize) -> bool {
+/// Whether a character of a problem stands between operands (numbers, brackets, words of one letter), or
+/// makes a number negative. Hyphens, bullets, markup and `and/or` don't.
+pub fn is_sign(text: &[char], at: usize) -> bool {
     if !"+-\u{2212}*\u{d7}\u{b7}/\u{f7}^<>=\u{2264}\u{2265}\u{2260}".contains(text[at]) {
         return false;
     }

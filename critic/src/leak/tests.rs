@@ -150,6 +150,60 @@ fn a_problem_of_known_runs_is_guarded_as_a_whole() {
 }
 
 #[test]
+fn an_open_problem_that_differs_in_a_sign_gives_no_other_away() {
+    let long =
+        |sign: &str| format!("In a box are 4312 {sign} 2571 balls, how many are left in it?");
+    let short = |sign: &str| format!("Compute 4312 {sign} 2571.");
+    let held_out = [task(&long("+"), ""), task(&short("+"), "")];
+    let open = [task(&long("-"), ""), task(&short("-"), "")];
+    let guard = guard(&held_out, &open);
+    for held_out in &held_out {
+        for text in [
+            held_out.problem.clone(),
+            format!(
+                "As in: {} Then answer.",
+                held_out.problem.replace(" + ", "+")
+            ),
+        ] {
+            let leak = guard.check(&note(&json!(text)));
+            assert!(matches!(leak, Err(Leak::Words { .. })), "{text}: {leak:?}");
+        }
+    }
+    for sign in ["-", "\u{2212}"] {
+        for text in [long(sign), short(sign)] {
+            assert_eq!(guard.check(&note(&json!(text))), Ok(()), "{text}");
+        }
+    }
+}
+
+#[test]
+fn an_open_text_of_many_numbers_gives_away_what_stands_together_in_it_alone() {
+    let pond = "A pond with 12 frogs, 130 newts, 2571 snails";
+    let line = "Of 47 and 5,303 the sum";
+    let many: Vec<u32> = (1000..1010)
+        .chain([12])
+        .chain(1010..1040)
+        .chain([130])
+        .chain(1040..1070)
+        .chain([2571])
+        .chain(1070..1090)
+        .chain([5303, 47])
+        .chain(1090..1100)
+        .collect();
+    let many: Vec<String> = many.iter().map(u32::to_string).collect();
+    let many = many.join(" ");
+    let held_out = [task(pond, ""), task(line, "")];
+    let guard = guard(&held_out, &[task(&many, "")]);
+    let check = |text: &str| guard.check(&note(&json!(text)));
+    assert!(check("2571 by 130 by 12").is_err());
+    assert_eq!(check("5303 by 47"), Ok(()));
+    // Such a text is known by its words.
+    let closed = LeakGuard::new([task(&many, "")].iter(), std::iter::empty());
+    assert!(closed.numbers.0.is_empty() && closed.together.is_empty());
+    assert!(closed.check(&note(&json!(many))).is_err());
+}
+
+#[test]
 fn a_problem_over_several_fields_is_refused() {
     let guard = guard(&[task(LONG, "167")], &[]);
     let halves = json!(["Ida keeps 12 hens, 130 ducks", "and 25 geese"]);
@@ -166,9 +220,18 @@ fn ordinary_texts_pass() {
 
 #[test]
 fn words_are_normalised() {
+    let text = "It's $1,200.50, or (3), 007 and 0.0!";
+    let expected = ["it", "s", "1200.5", "or", "3", "7", "and", "0"];
+    assert_eq!(words(text), expected);
+    assert_eq!(signed(text), expected);
+    let signs = "well-known: 12 \u{d7} (3+4) \u{2212} 5 ** x, -7 - and";
     assert_eq!(
-        words("It's $1,200.50, or (3), 007 and 0.0!"),
-        ["it", "s", "1200.5", "or", "3", "7", "and", "0"]
+        signed(signs),
+        ["well", "known", "12", "*3", "+4", "-5", "**x", "-7", "and"]
+    );
+    assert_eq!(
+        words(signs),
+        ["well", "known", "12", "3", "4", "5", "x", "7", "and"]
     );
 }
 
