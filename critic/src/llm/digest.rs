@@ -33,7 +33,7 @@ const QUOTES: usize = 2;
 const NAME_CHARS: usize = 8;
 const LAST_STEP: usize = 99_999;
 /// Characters of a request for excerpts as it stays in the conversation, at most.
-pub(crate) const ASKED_CHARS: usize = 512;
+pub(crate) const ASKED_CHARS: usize = 704;
 /// Characters of a reply's fault.
 const FAULT_CHARS: usize = 300;
 /// Characters of what an unusable reply is answered, at most.
@@ -445,8 +445,8 @@ mod tests {
             }
         }
         let wanted = Excerpt {
-            rollout: " R1 of the many ".into(),
-            from: 0,
+            rollout: " 三角形の内角の和 ".into(),
+            from: LAST_STEP,
             to: usize::MAX,
         };
         let wanted: Vec<Excerpt> = std::iter::repeat_n(wanted, 20).collect();

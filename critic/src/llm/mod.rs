@@ -42,8 +42,8 @@ pub struct LlmOptions {
     pub excerpt_rounds: u32,
     /// Times that a reply which can't be used is asked for again, over the whole critique.
     pub retries: u32,
-    /// Tokens that the model may read in one request, by the estimate of three characters each:
-    /// instructions, schema, digest, excerpts. What it is shown is cut to that.
+    /// Tokens that the model may read in one request, by the estimate of three characters each, or one where
+    /// it is a digit or isn't ASCII: instructions, schema, digest, excerpts. What it is shown is cut to that.
     pub prompt_tokens: usize,
     /// Findings taken from a reply.
     pub most_findings: usize,

@@ -6,15 +6,14 @@
 
 use super::LlmOptions;
 use super::digest;
+use super::text::{CHARS_PER_TOKEN, length};
 
-/// Characters of one token, at least about: English prose has more, numbers and JSON have these.
-const CHARS_PER_TOKEN: usize = 3;
 /// What a chat template puts around a message.
 const MESSAGE_CHARS: usize = 24;
 /// Fewest characters of a share that show anything.
 const FEWEST_SHARE: usize = 800;
 
-/// Characters that texts may have.
+/// Room that texts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The digest.
@@ -43,7 +42,7 @@ fn shares(options: &LlmOptions) -> usize {
 /// Characters of everything but digest and excerpts.
 fn fixed_chars(options: &LlmOptions) -> usize {
     let rounds = options.excerpt_rounds as usize;
-    let system = digest::system(options.most_findings).chars().count();
+    let system = length(&digest::system(options.most_findings));
     system + MESSAGE_CHARS * (2 + 2 * rounds) + digest::ASKED_CHARS * rounds + digest::AGAIN_CHARS
 }
 
@@ -52,7 +51,7 @@ fn fixed_chars(options: &LlmOptions) -> usize {
 pub(crate) fn prompt_tokens(messages: &[rollout::Message]) -> usize {
     let chars = messages
         .iter()
-        .map(|message| message.content.chars().count() + MESSAGE_CHARS);
+        .map(|message| length(&message.content) + MESSAGE_CHARS);
     chars.sum::<usize>().div_ceil(CHARS_PER_TOKEN)
 }
 

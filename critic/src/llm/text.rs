@@ -1,5 +1,11 @@
 //! Texts that are filled into prompts, and cut to the room that there is.
+//!
+//! Room is counted in characters of English prose, of which a token has at least about three. Many
+//! tokenizers split every digit, and most have few words in other scripts than Latin: such a character may be
+//! a token of its own, and counts as three.
 
+/// Characters of one token, at least about, in English prose.
+pub(super) const CHARS_PER_TOKEN: usize = 3;
 /// Characters of what says how much was left out.
 const OMITTED_CHARS: usize = 40;
 
@@ -32,21 +38,39 @@ pub(super) fn lines(texts: impl Iterator<Item = String>, most_chars: usize, none
     }
 }
 
-/// A text of at most `most_chars` characters that says how many it leaves out.
+/// A text that takes at most `most_chars` and says how many characters it leaves out.
 pub(super) fn shorten(text: &str, most_chars: usize) -> String {
-    let whole = length(text);
-    if whole <= most_chars {
+    if length(text) <= most_chars {
         return text.to_owned();
     }
-    let mark = |kept: usize| format!("… ({} characters more)", whole - kept);
-    let kept = most_chars.saturating_sub(length(&mark(0)));
-    let start: String = text.chars().take(kept).collect();
-    let marked = start + &mark(kept);
-    marked.chars().take(most_chars).collect()
+    let all = text.chars().count();
+    let mark = |kept: usize| format!("… ({} characters more)", all - kept);
+    let start = beginning(text, most_chars.saturating_sub(length(&mark(0))));
+    let marked = format!("{start}{}", mark(start.chars().count()));
+    beginning(&marked, most_chars).to_owned()
 }
 
+/// As much of a text as takes at most `most_chars`.
+fn beginning(text: &str, most_chars: usize) -> &str {
+    let mut taken = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        taken += weight(*c);
+        taken > most_chars
+    });
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
+/// The room that a text takes.
 pub(super) fn length(text: &str) -> usize {
-    text.chars().count()
+    text.chars().map(weight).sum()
+}
+
+/// The room that a character takes.
+fn weight(c: char) -> usize {
+    match c.is_ascii_digit() || !c.is_ascii() {
+        true => CHARS_PER_TOKEN,
+        false => 1,
+    }
 }
 
 /// A prompt with its slots filled, each once and in one pass, so that nothing in a value is read as a
@@ -84,7 +108,7 @@ mod tests {
         assert_eq!(shorten("whole", 5), "whole");
         let text = "word ".repeat(20);
         let short = shorten(&text, 40);
-        assert_eq!(short, "word word word wo… (83 characters more)");
+        assert_eq!(short, "word word… (91 characters more)");
         assert_eq!(length(&shorten(&text, 3)), 3);
         let many = || (0..30).map(|_| "a line".to_owned());
         assert_eq!(lines(many(), 210, "none").lines().count(), 30);
@@ -92,5 +116,19 @@ mod tests {
         assert!(some.ends_with("(6 more are not shown)"), "{some}");
         assert!(length(&some) <= 209);
         assert_eq!(lines(std::iter::empty(), 9, "none"), "none");
+    }
+
+    #[test]
+    fn what_may_be_a_token_of_its_own_takes_the_room_of_one() {
+        let lengths = ["a-b", "x12", "日本", "ü"].map(length);
+        assert_eq!(lengths, [3, 7, 6, 3]);
+        for text in ["1234567890".repeat(10), "三角形".repeat(30)] {
+            for room in [0, 5, 60, 200] {
+                let short = shorten(&text, room);
+                assert!(length(&short) <= room, "{short}");
+                let said = room < 60 || short.ends_with(" characters more)");
+                assert!(said, "{short}");
+            }
+        }
     }
 }
