@@ -90,13 +90,10 @@ impl Pool {
         let mut young = Some(self.young.acquire().await);
         let kind = kind(code, policy);
         for freshness in [Freshness::Any, Freshness::New] {
+            // It is ready: only the program's own time makes room for others.
             let Ok(mut server) = self.take(&kind, freshness).await else {
                 break;
             };
-            // Only the program's own time makes room for others.
-            if server.wait_until_ready().await.is_err() {
-                continue;
-            }
             let outcome = {
                 let mut once = pin!(self.run_once(&mut server, code, policy));
                 tokio::select! {
@@ -176,7 +173,8 @@ impl Pool {
             .collect()
     }
 
-    /// A server that is ready.
+    /// A server that is ready: one that was kept once its last program is gone, a new one once its imports are
+    /// done.
     async fn take(&self, kind: &Kind, freshness: Freshness) -> Result<ForkServer, SandboxError> {
         while freshness == Freshness::Any
             && let Some(mut server) = self.pop(kind)
