@@ -13,7 +13,7 @@ use crate::removal::RemovalHistory;
 pub struct History {
     /// Patches that the gate decided on.
     pub tried: Vec<TriedPatch>,
-    /// Patches of which policy or sandbox kept too many pairs from being made.
+    /// Patches of which policy or sandbox has kept too many pairs from being made, once.
     unmeasured: Vec<TriedPatch>,
     /// The gate's count of decisions and acceptances, weights included.
     pub discoveries: Discoveries,
@@ -32,7 +32,7 @@ impl History {
         }
     }
 
-    /// Whether too few pairs of `patch` could be made with these weights when it was last measured.
+    /// Whether `patch` was measured with these weights before and too few of its pairs could be made.
     pub(crate) fn is_unmeasured(&self, patch: &Patch, policy: &PolicyId) -> bool {
         let is_it = |tried: &TriedPatch| tried.patch.ops == patch.ops && tried.policy == *policy;
         self.unmeasured.iter().any(is_it)
