@@ -29,8 +29,8 @@ pub struct Decision {
     pub evidence: Option<Evidence>,
     /// The outcome.
     pub verdict: Verdict,
-    /// Whether it was turned down since policy or sandbox kept too many of its pairs from being made,
-    /// which says little about it.
+    /// Whether it was turned down since policy or sandbox kept too many of its pairs from being made, or the
+    /// incumbent left them undecided, which says little about it.
     pub is_unmeasured: bool,
     /// Rollouts of its own arm.
     pub rollouts: u32,
