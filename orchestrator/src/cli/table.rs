@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 use crate::gate::spend::{Spend, Spending, digits};
-use crate::report::{Likeness, Report, SaturationRow, Tally};
+use crate::report::{Likeness, Matrix, Report, SaturationRow, Tally};
 use crate::trained_weights::short;
 
 /// Rules above, below and under the header.
@@ -324,15 +324,19 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
 /// The 2×2 of every round, where that of trained weights is known of more than the last one.
 fn by_round(report: &Report) -> String {
     let rounds = &report.test.rounds;
-    let mut earlier = rounds.iter().rev().skip(1);
-    if !earlier.any(|r| r.matrix.harness_debt.is_some()) {
+    let mut latest_first = rounds.iter().rev();
+    let last = latest_first.next().map(|round| &round.matrix);
+    // Cells of a round that ended like the last one are known without having been made.
+    let is_another =
+        |matrix: &Matrix| matrix.harness_debt.is_some() && last.is_some_and(|last| last != matrix);
+    if !latest_first.any(|round| is_another(&round.matrix)) {
         return String::new();
     }
     let mut all = table(&[
         "pass@1, same problems",
-        "old weights, new harness",
-        "new weights, old harness",
-        "new weights, new harness",
+        "new harness alone",
+        "new weights alone",
+        "both",
         "harness debt",
     ]);
     let known = |rate: Option<PassRate>| rate.map_or("-".into(), |rate| cell(Some(rate)));
