@@ -227,7 +227,11 @@ impl Checkpoint {
 /// Scaling by a file's table of rotary frequencies. Positions may be divided by a factor besides, and both
 /// count.
 fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, ConfigError> {
-    if table.len() != config.head_dim / 2 || table.iter().any(|divisor| !(*divisor > 0.0)) {
+    if table.len() != config.head_dim / 2
+        || table
+            .iter()
+            .any(|divisor| divisor.is_nan() || *divisor <= 0.0)
+    {
         return Err(ConfigError::Unsupported {
             what: format!(
                 "{ROPE_TABLE} with {} values for heads of {}",
