@@ -585,7 +585,8 @@ fn find(name: &str) -> Result<(String, String, Option<PathBuf>), ConfigError> {
     })
 }
 
-/// One `path=value` override; the value is JSON, or a bare word that stands for itself.
+/// One `path=value` override; the value is JSON, a mapping or list in YAML's short form, or a word that
+/// stands for itself.
 fn apply(config: &Config, setting: &str) -> Result<Config, ConfigError> {
     let fail = |reason: String| ConfigError::Override {
         setting: setting.to_owned(),
@@ -594,14 +595,26 @@ fn apply(config: &Config, setting: &str) -> Result<Config, ConfigError> {
     let Some((path, value)) = setting.split_once('=') else {
         return Err(fail("expected path=value, as in run.seed=7".into()));
     };
-    let value: Value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    let value: Value = match serde_json::from_str(value) {
+        Ok(value) => value,
+        Err(_) if value.starts_with(['{', '[']) => {
+            harness::yaml::from_str(value).map_err(|e| fail(e.to_string()))?
+        }
+        Err(_) => Value::from(value),
+    };
     let mut document = serde_json::to_value(config).map_err(|e| fail(e.to_string()))?;
     let mut slot = &mut document;
     for (depth, key) in path.split('.').enumerate() {
         let known = match slot {
             Value::Object(map) if map.contains_key(key) => None,
             Value::Object(map) => Some(map.keys().cloned().collect::<Vec<_>>().join(", ")),
-            _ => Some(String::new()),
+            other => {
+                let place: Vec<&str> = path.split('.').take(depth).collect();
+                let place = place.join(".");
+                return Err(fail(format!(
+                    "{place} is {other} and has no fields; set it as a whole, as in --set '{place}={{{key}: ...}}'"
+                )));
+            }
         };
         if let Some(known) = known {
             let parent: Vec<&str> = path.split('.').take(depth).collect();

@@ -73,6 +73,14 @@ fn overrides() {
     assert_snapshot!("override_of_an_unknown_field", set("run.sed=7"));
     assert_snapshot!("override_of_a_wrong_type", set("run.seed=seven"));
     assert_snapshot!("override_without_a_value", set("run.seed"));
+    assert_snapshot!(
+        "override_of_a_field_of_a_value",
+        set("objective.accuracy_under.seconds_per_problem=12")
+    );
+    assert_snapshot!(
+        "override_in_short_form",
+        set("objective={accuracy_under: {hours_per_problem: 1}}")
+    );
 }
 
 #[test]
