@@ -8,6 +8,7 @@
 //! the checks that run something have said is kept in the journal.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
 use harness::{Example, Harness, Hook, HookPoint, Tool, ToolState};
@@ -275,19 +276,25 @@ impl Workshop {
         let failed = failed.filter(|(_, trajectory)| !trajectory.verdict.correct);
         let mut tried = 0;
         let mut unread = 0;
+        let mut impossible = None;
         for (trial, before) in failed.take(SMOKE_ROLLOUTS) {
             let after = match self.try_smoke(&candidate, &incumbent, trial).await? {
                 Smoke::Ended(after) => after,
                 Smoke::Impossible(reason) => {
-                    return Ok(Some(format!("it can't be rolled out: {reason}")));
+                    impossible = Some(reason);
+                    continue;
                 }
-                Smoke::Unknown => return Ok(None),
+                Smoke::Unknown => continue,
             };
             tried += 1;
             let is_unread = |t: &Trajectory| t.model_calls.is_empty();
             if matches!(after.exit, ExitReason::ContextLimit) && is_unread(&after) {
                 unread += usize::from(!is_unread(before));
             }
+        }
+        // One problem that can be rolled out shows that it is the other one's fault.
+        if let Some(reason) = impossible.filter(|_| tried == 0) {
+            return Ok(Some(format!("it can't be rolled out: {reason}")));
         }
         let is_too_long = tried > 0 && unread == tried;
         Ok(is_too_long.then(|| "its prompts leave no room for a problem".to_owned()))
@@ -305,9 +312,14 @@ impl Workshop {
         let mut strikes = 0;
         loop {
             let after = self.try_rollout(candidate, trial).await?;
-            let ExitReason::Infrastructure { reason, .. } = &after.exit else {
+            let ExitReason::Infrastructure { reason, wait_s, .. } = &after.exit else {
                 return Ok(Smoke::Ended(Box::new(after)));
             };
+            // A server that asks to wait has refused nothing.
+            if let Some(seconds) = wait_s {
+                self.pause(Duration::from_secs(*seconds)).await?;
+                continue;
+            }
             let now = self.try_rollout_afresh(incumbent, trial).await;
             if now.exit.is_infrastructure() {
                 return Ok(Smoke::Unknown);
@@ -339,7 +351,7 @@ struct ProgramRun {
 }
 
 fn limits(tool: &Tool) -> SandboxPolicy {
-    let wall = std::time::Duration::from_millis(tool.limits.timeout_ms);
+    let wall = Duration::from_millis(tool.limits.timeout_ms);
     let usual = SandboxPolicy::default();
     SandboxPolicy {
         wall: wall.max(usual.wall),
