@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -186,8 +187,9 @@ impl World {
     /// Runs a program as anybody could, in a directory of its own.
     pub(super) fn run_without_box(&self, code: &str) -> Output {
         let directory = tempfile::tempdir().unwrap();
-        let mut child = Command::new(python())
-            .args(["-B", "-c", &self.program(code)])
+        let mut child = Command::new(interpreter())
+            // Without `site`, which is most of the start of two hundred interpreters.
+            .args(["-S", "-B", "-c", &self.program(code)])
             .current_dir(&directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -220,6 +222,18 @@ impl World {
         let state = std::fs::read_to_string(format!("/proc/{}/stat", self.victim.id())).unwrap();
         assert!(state.contains(") S "), "{state}");
     }
+}
+
+/// The interpreter itself: what is on the path may be a script that looks for it each time.
+fn interpreter() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let asked = Command::new(python())
+            .args(["-c", "import sys; print(sys.executable)"])
+            .output()
+            .unwrap();
+        PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim_end())
+    })
 }
 
 impl Drop for World {
