@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::scene::first_number;
 use crate::server::{Answer, config, serve};
-use crate::{Place, forget_times, tasks};
+use crate::{Place, forget_times, subjects, tasks};
 
 /// A server whose model is wrong under the harness that it is asked with first and right under any
 /// other, and how often it was asked. It never calls the tool, which the critic has several patches for.
@@ -64,17 +64,6 @@ fn go_back(place: &Place) -> Value {
     let back = place.run(&["rollback", "v1", "--reason", "it rambles"]);
     assert!(back.contains("v3 has the files of v1"), "{back}");
     report
-}
-
-/// The history's trees and subjects, newest first.
-fn subjects(place: &Place) -> String {
-    let registry = ".coharness/runs/small-seed0/registry.git";
-    let output = std::process::Command::new("git")
-        .args(["--git-dir", registry, "log", "--format=%T %s", "main"])
-        .current_dir(place.path())
-        .output()
-        .expect("git");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The patch that a round accepted.

@@ -141,6 +141,17 @@ pub(crate) fn forget_times(report: &mut Value) {
     }
 }
 
+/// The run's history: trees and subjects, newest first.
+pub(crate) fn subjects(place: &Place) -> String {
+    let registry = ".coharness/runs/small-seed0/registry.git";
+    let output = std::process::Command::new("git")
+        .args(["--git-dir", registry, "log", "--format=%T %s", "main"])
+        .current_dir(place.path())
+        .output()
+        .expect("git");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// The real small model, where `scripts/test` put it.
 pub(crate) fn real_model() -> Option<PathBuf> {
     let path = std::env::var_os("COHARNESS_TEST_MODEL").map(PathBuf::from)?;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
 use crate::server::{Answer, config, serve};
-use crate::{CONFIG, Place, forget_times, tasks};
+use crate::{CONFIG, Place, forget_times, subjects, tasks};
 
 fn spiders(count: u32) -> Vec<Task> {
     let text = |number: u32| format!("How many legs do {number} spiders have?");
@@ -88,17 +88,6 @@ fn run(place: &Place) -> Value {
     let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     forget_times(&mut report);
     report
-}
-
-/// The history's subjects, newest first.
-fn subjects(place: &Place) -> String {
-    let registry = ".coharness/runs/small-seed0/registry.git";
-    let output = std::process::Command::new("git")
-        .args(["--git-dir", registry, "log", "--format=%T %s", "main"])
-        .current_dir(place.path())
-        .output()
-        .expect("git");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
