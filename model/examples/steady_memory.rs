@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cache_mib,
         ..EngineOptions::default()
     };
-    let engine = Engine::new(model, None, Arc::new(tokenizer), options)?;
+    let engine = Engine::new(model, Arc::new(tokenizer), options)?;
 
     let vocabulary = u32::try_from(config.vocab_size)?;
     let mut random = ChaCha8Rng::seed_from_u64(0);
@@ -71,6 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sender = sender.clone();
         let request = GenerationRequest {
             prompt: [shared.clone(), draw(OWN)].concat(),
+            adapter: None,
             max_new: MAX_NEW,
             sampling: Sampling {
                 temperature: 1.0,

@@ -1,7 +1,8 @@
 //! Decoding throughput over chat requests: `throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH]
-//! [ARITHMETIC]`.
+//! [ARITHMETIC] [ADAPTERS]`.
 //!
-//! Each line of the requests is `{"messages": [...]}`; every reply has exactly MAX_NEW tokens.
+//! Each line of the requests is `{"messages": [...]}`; every reply has exactly MAX_NEW tokens. With adapters
+//! the requests are dealt out to so many fresh ones, of rank 16 on every projection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use candle_core::{DType, Device};
+use model::adapter::{Adapter, AdapterConfig, Projection};
 use model::chat_template::ChatTemplate;
 use model::decode::{Controls, Engine, EngineOptions, GenerationRequest, Sampling};
 use model::kernels::gemm::Arithmetic;
@@ -20,9 +22,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     model::memory::keep_freed();
     let arguments: Vec<String> = std::env::args().collect();
     let [_, weights, requests, rest @ ..] = arguments.as_slice() else {
-        return Err(
-            "usage: throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH] [ARITHMETIC]".into(),
-        );
+        let usage =
+            "usage: throughput MODEL.gguf REQUESTS.jsonl [MAX_NEW] [BATCH] [ARITHMETIC] [ADAPTERS]";
+        return Err(usage.into());
     };
     let max_new = rest.first().map_or(Ok(64), |v| v.parse())?;
     let max_batch = rest.get(1).map_or(Ok(64), |v| v.parse())?;
@@ -33,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("bf16") => Arithmetic::Bf16,
         Some(other) => return Err(format!("no arithmetic {other}").into()),
     };
+    let adapters: u64 = rest.get(3).map_or(Ok(0), |v| v.parse())?;
     let start = Instant::now();
     let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
     let metadata = checkpoint
@@ -50,7 +53,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_batch,
         ..EngineOptions::default()
     };
-    let engine = Engine::new(model, None, Arc::clone(&tokenizer), options)?;
+    let engine = Engine::new(Arc::clone(&model), Arc::clone(&tokenizer), options)?;
+    let adapters = (0..adapters)
+        .map(|seed| {
+            let shape = AdapterConfig {
+                rank: 16,
+                alpha: 32,
+                rank_stabilised: false,
+                targets: Projection::ALL.to_vec(),
+            };
+            let adapter = Adapter::fresh(&model.config, shape, seed, &Device::Cpu)?;
+            engine.add_adapter(Arc::new(adapter))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
     let (sender, receiver) = channel();
     let mut count = 0usize;
@@ -63,6 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         engine.submit(
             GenerationRequest {
                 prompt: tokenizer.encode(&text)?,
+                adapter: adapters.get(count % adapters.len().max(1)).cloned(),
                 max_new,
                 sampling: Sampling {
                     temperature: 0.7,

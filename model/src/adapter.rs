@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ModelConfig;
+use crate::kernels::gemm::Arithmetic;
 use crate::linear::Lora;
 use crate::weights::{TensorMap, WeightsError, expected_shapes, load_safetensors};
 
@@ -315,6 +316,34 @@ impl Adapter {
             tensors.insert(parameter_name(*layer, *target, "B"), lora.b.clone());
         }
         tensors
+    }
+
+    /// Make ready for products in `arithmetic` under a model of this shape.
+    ///
+    /// # Errors
+    /// When a pair doesn't fit the model, isn't f32 on the CPU, or was made ready for another arithmetic.
+    pub(crate) fn prepare(
+        &self,
+        model: &ModelConfig,
+        arithmetic: Arithmetic,
+    ) -> Result<(), AdapterError> {
+        let shapes = expected_shapes(model);
+        for ((layer, target), lora) in &self.pairs {
+            let name = format!("model.layers.{layer}.{}.weight", target.path());
+            let found = [lora.b.dim(0)?, lora.a.dim(1)?];
+            match shapes.get(&name) {
+                Some(expected) if expected[..] == found => lora.prepare(arithmetic)?,
+                Some(expected) => {
+                    let reason = format!("it changes {name} as {found:?}, not {expected:?}");
+                    return Err(AdapterError::Mismatch { reason });
+                }
+                None => {
+                    let reason = format!("there is no {name}");
+                    return Err(AdapterError::Mismatch { reason });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The pair of one projection, if it is adapted.

@@ -4,8 +4,8 @@
 //!   [`export`] writes them, an adapter merged into its base.
 //! - [`transformer`] is the Llama/Qwen2/Qwen3 decoder, forward and backward, over [`tree`]s of
 //!   tokens that share prefixes.
-//! - [`decode`] is the engine: continuous batching over a prefix tree of key-value blocks; [`grammar`]
-//!   restricts what it says.
+//! - [`decode`] is the engine: continuous batching of requests to the model and to adapters over it, with
+//!   prefix trees of key-value blocks; [`grammar`] restricts what it says.
 //! - [`tokenizer`] and [`chat_template`] turn conversations into tokens and back.
 //!
 //! On the CPU the arithmetic is that of [`kernels`], whose results do not depend on what is
@@ -24,6 +24,7 @@ pub mod kernels;
 pub mod linear;
 pub mod memory;
 mod ops;
+mod row_adapters;
 pub mod tokenizer;
 pub mod transformer;
 pub mod tree;

@@ -1,5 +1,9 @@
-//! Linear layers with a frozen weight and an optional low-rank adapter.
+//! Linear layers with a frozen weight and an optional low-rank adapter; `runs` is for rows of several
+//! adapters.
 
+mod runs;
+
+use std::cell::OnceCell;
 use std::sync::OnceLock;
 
 use candle_core::{Device, Result, Tensor};
@@ -10,11 +14,16 @@ use crate::kernels::gemm::{self, Arithmetic, Packed, Rows};
 use crate::kernels::narrow;
 use crate::ops::{add, floats, has_kernels};
 
+pub(crate) use runs::RunPair;
+
 /// Rows `[rows, features]`, made ready once for all layers that read them.
 pub(crate) struct Input<'a> {
     tensor: &'a Tensor,
+    arithmetic: Arithmetic,
     /// Where our kernels compute: stored for products.
     rows: Option<Rows>,
+    /// Runs of rows that have adapters of their own, stored once more when one is needed.
+    runs: Vec<OnceCell<Rows>>,
 }
 
 impl<'a> Input<'a> {
@@ -25,7 +34,12 @@ impl<'a> Input<'a> {
         } else {
             None
         };
-        Ok(Self { tensor, rows })
+        Ok(Self {
+            tensor,
+            arithmetic,
+            rows,
+            runs: Vec::new(),
+        })
     }
 
     fn rows(&self) -> Result<&Rows> {
@@ -149,11 +163,15 @@ impl Linear {
                 }
             }
         };
-        let y = match &self.bias {
-            Some(bias) => y.broadcast_add(bias)?,
-            None => y,
-        };
+        let y = self.with_bias(y)?;
         Ok(Projected { y, low })
+    }
+
+    fn with_bias(&self, y: Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => y.broadcast_add(bias),
+            None => Ok(y),
+        }
     }
 
     /// Whether the layer has a bias.
@@ -296,6 +314,12 @@ impl Lora {
             forward: OnceLock::new(),
             backward: OnceLock::new(),
         }
+    }
+
+    /// Pack for the forward product now, which would come with the first use.
+    pub(crate) fn prepare(&self, arithmetic: Arithmetic) -> Result<()> {
+        self.packed(arithmetic)?;
+        Ok(())
     }
 
     fn packed(&self, arithmetic: Arithmetic) -> Result<&Pair> {

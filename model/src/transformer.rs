@@ -20,6 +20,7 @@ use crate::dropout::Dropout;
 use crate::kernels::gemm::Arithmetic;
 use crate::linear::{Input, Linear};
 use crate::ops::{self, Heads, RopeTable};
+use crate::row_adapters::RowAdapters;
 use crate::tree::TokenTree;
 use crate::weights::{Checkpoint, TensorMap};
 use block::{Block, BlockContext, BlockTape};
@@ -181,7 +182,7 @@ impl Transformer {
         &self,
         tokens: &[u32],
         positions: &[u32],
-        adapter: Option<&Adapter>,
+        adapters: RowAdapters<'_>,
         mut attend: impl FnMut(usize, &Tensor, &Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let table = RopeTable::new(&self.frequencies, positions, &self.device)?;
@@ -190,7 +191,7 @@ impl Transformer {
             let context = BlockContext {
                 config: &self.config,
                 layer,
-                adapter,
+                adapters,
                 dropout: None,
                 table: &table,
                 arithmetic: self.arithmetic,
@@ -219,7 +220,8 @@ impl Transformer {
     /// Last hidden state of every token of a tree before the final norm, `[tokens, hidden]`.
     fn tree_hidden(&self, tree: &TokenTree, adapter: Option<&Adapter>) -> Result<Tensor> {
         let heads = self.heads();
-        self.decode_hidden(&tree.tokens, &tree.positions, adapter, |_, q, k, v| {
+        let adapters = RowAdapters::All(adapter);
+        self.decode_hidden(&tree.tokens, &tree.positions, adapters, |_, q, k, v| {
             ops::tree_attention(tree, heads, q, k, v)
         })
     }
@@ -255,7 +257,7 @@ impl Transformer {
         let context = |layer| BlockContext {
             config: &self.config,
             layer,
-            adapter,
+            adapters: RowAdapters::All(adapter),
             dropout: options.dropout,
             table: &table,
             arithmetic: self.arithmetic,

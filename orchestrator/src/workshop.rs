@@ -370,9 +370,13 @@ impl Workshop {
             context: usize::MAX,
             ..EngineOptions::default()
         };
-        let engine = Engine::new(model, adapter, Arc::clone(&base.tokenizer), options)?;
+        let engine = Engine::new(model, Arc::clone(&base.tokenizer), options)?;
+        let adapter = adapter
+            .map(|adapter| engine.add_adapter(adapter))
+            .transpose()?;
         let options = LocalPolicyOptions {
             id: local_id(base, id),
+            adapter,
             stop_tokens: base.stop_tokens.clone(),
         };
         let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;

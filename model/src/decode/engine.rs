@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::adapters::{AdapterKeys, EngineAdapter};
 use super::pool::BlockPool;
 use super::request::{Controls, Generation, GenerationRequest};
 use super::step::KeyValueCache;
 use super::worker::Worker;
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, AdapterError};
 use crate::kernels::paged_attention::BLOCK;
 use crate::tokenizer::Tokenizer;
 use crate::transformer::Transformer;
@@ -42,6 +43,9 @@ pub enum EngineError {
         /// Number of tokens.
         vocabulary: usize,
     },
+    /// The adapter isn't one of this engine's.
+    #[error("the request names an adapter that this engine doesn't have")]
+    UnknownAdapter,
     /// A computation failed.
     #[error("decoding failed: {reason}")]
     Compute {
@@ -119,24 +123,25 @@ pub(super) struct Counters {
 pub(super) type Reply = Box<dyn FnOnce(Result<Generation, EngineError>) + Send>;
 pub(super) type Job = (GenerationRequest, Controls, Reply);
 
-/// A model being decoded.
+/// A model being decoded, plain and under any number of adapters.
 #[derive(Debug)]
 pub struct Engine {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
+    model: Arc<Transformer>,
+    adapters: Arc<AdapterKeys>,
     context: usize,
     vocabulary: usize,
 }
 
 impl Engine {
-    /// Start decoding `model`, adapted by `adapter` where given.
+    /// Start decoding `model`; [`Self::add_adapter`] adds what adapts it.
     ///
     /// # Errors
     /// When the model is not on the CPU or no thread can be started.
     pub fn new(
         model: Arc<Transformer>,
-        adapter: Option<Arc<Adapter>>,
         tokenizer: Arc<Tokenizer>,
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
@@ -161,8 +166,7 @@ impl Engine {
             waiting: VecDeque::new(),
             active: Vec::new(),
             counters: Arc::clone(&counters),
-            model,
-            adapter,
+            model: Arc::clone(&model),
             tokenizer,
             options,
         };
@@ -176,9 +180,22 @@ impl Engine {
             jobs: Mutex::new(Some(jobs)),
             thread: Some(thread),
             counters,
+            model,
+            adapters: Arc::default(),
             context,
             vocabulary,
         })
+    }
+
+    /// An adapter for requests to name, at any time. It takes memory until nobody holds what is given
+    /// back, and no request runs under it.
+    ///
+    /// # Errors
+    /// When the adapter doesn't fit the model, or is not where the model is.
+    pub fn add_adapter(&self, adapter: Arc<Adapter>) -> Result<EngineAdapter, AdapterError> {
+        // What doesn't fit would end a step, and every request in it.
+        adapter.prepare(&self.model.config, self.model.arithmetic())?;
+        Ok(self.adapters.give(adapter))
     }
 
     /// Whether requests are still answered: not after a panic of the engine's thread, which ended every
@@ -209,6 +226,10 @@ impl Engine {
         let (prompt, max_new) = (request.prompt.len(), request.max_new);
         if prompt == 0 {
             return reply(Err(EngineError::EmptyPrompt));
+        }
+        let adapter = request.adapter.as_ref();
+        if adapter.is_some_and(|adapter| !self.adapters.own(adapter)) {
+            return reply(Err(EngineError::UnknownAdapter));
         }
         if prompt.saturating_add(max_new) > self.context {
             return reply(Err(EngineError::TooLong {

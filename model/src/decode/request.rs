@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::adapters::{AdapterKey, EngineAdapter};
 use super::sampler::Sampling;
 
 /// What to generate.
@@ -10,6 +11,8 @@ use super::sampler::Sampling;
 pub struct GenerationRequest {
     /// Prompt tokens.
     pub prompt: Vec<u32>,
+    /// Which of the engine's adapters replies; without one, the base model.
+    pub adapter: Option<EngineAdapter>,
     /// Most tokens to generate.
     pub max_new: usize,
     /// How to choose tokens.
@@ -20,6 +23,12 @@ pub struct GenerationRequest {
     pub stop_tokens: Vec<u32>,
     /// Texts that end the reply.
     pub stop_strings: Vec<String>,
+}
+
+impl GenerationRequest {
+    pub(crate) fn adapter_key(&self) -> Option<AdapterKey> {
+        self.adapter.as_ref().map(EngineAdapter::key)
+    }
 }
 
 /// Why a reply ended.

@@ -1,11 +1,14 @@
 //! One step of the engine: the new tokens of every scheduled request through the model at once.
 
+use std::ops::Range;
+
 use candle_core::{Device, Result, Tensor};
 
+use super::adapters::EngineAdapter;
 use super::pool::BlockId;
-use crate::adapter::Adapter;
 use crate::kernels::paged_attention::{BLOCK, LayerCache, Reader, Readers};
 use crate::ops::{Heads, floats};
+use crate::row_adapters::{AdapterRun, RowAdapters};
 use crate::transformer::Transformer;
 
 /// Keys and values of every layer.
@@ -34,6 +37,8 @@ pub(crate) struct Chunk<'a> {
     pub(crate) tokens: &'a [u32],
     pub(crate) first_position: usize,
     pub(crate) blocks: &'a [BlockId],
+    /// The adapter of the request, if it has one.
+    pub(crate) adapter: Option<&'a EngineAdapter>,
     /// Whether logits of the chunk's last token are wanted.
     pub(crate) wants_logits: bool,
 }
@@ -41,15 +46,21 @@ pub(crate) struct Chunk<'a> {
 /// Run the chunks; returns the wanted logits, one row per chunk that wants them, in order.
 pub(crate) fn run(
     model: &Transformer,
-    adapter: Option<&Adapter>,
     cache: &mut KeyValueCache,
     chunks: &[Chunk<'_>],
 ) -> Result<Option<Tensor>> {
+    let key = |chunk: &Chunk<'_>| chunk.adapter.map(EngineAdapter::key);
+    // Chunks of one adapter lie side by side, so that its rows are multiplied where they are.
+    let mut order: Vec<usize> = (0..chunks.len()).collect();
+    order.sort_by_key(|index| key(&chunks[*index]));
     let mut tokens = Vec::new();
     let mut positions = Vec::new();
     let mut readers = Vec::new();
-    let mut wanted: Vec<u32> = Vec::new();
-    for chunk in chunks {
+    let mut last_row = vec![0; chunks.len()];
+    let mut runs: Vec<(&Chunk<'_>, Range<usize>)> = Vec::new();
+    for index in order {
+        let chunk = &chunks[index];
+        let start = tokens.len();
         for (offset, token) in chunk.tokens.iter().enumerate() {
             let position = chunk.first_position + offset;
             tokens.push(*token);
@@ -59,18 +70,34 @@ pub(crate) fn run(
                 position,
             });
         }
-        if chunk.wants_logits {
-            wanted.push(
-                u32::try_from(tokens.len())
-                    .unwrap_or(u32::MAX)
-                    .saturating_sub(1),
-            );
+        last_row[index] = u32::try_from(tokens.len())
+            .unwrap_or(u32::MAX)
+            .saturating_sub(1);
+        match runs.last_mut() {
+            Some((first, rows)) if key(first) == key(chunk) => rows.end = tokens.len(),
+            _ => runs.push((chunk, start..tokens.len())),
         }
     }
+    let wanted: Vec<u32> = chunks
+        .iter()
+        .zip(last_row)
+        .filter_map(|(chunk, row)| chunk.wants_logits.then_some(row))
+        .collect();
+    let adapted: Vec<AdapterRun<'_>> = runs
+        .iter()
+        .filter_map(|(chunk, rows)| {
+            let (adapter, rows) = (chunk.adapter?.weights(), rows.clone());
+            Some(AdapterRun { rows, adapter })
+        })
+        .collect();
+    let adapters = match runs.as_slice() {
+        [(chunk, _)] => RowAdapters::All(chunk.adapter.map(EngineAdapter::weights)),
+        _ => RowAdapters::Runs(&adapted),
+    };
     let readers = Readers::new(readers);
     let heads = model.heads();
     let (query, key_value) = (heads.query * heads.width, heads.key_value * heads.width);
-    let hidden = model.decode_hidden(&tokens, &positions, adapter, |layer, q, k, v| {
+    let hidden = model.decode_hidden(&tokens, &positions, adapters, |layer, q, k, v| {
         let layer = &mut cache.layers[layer];
         {
             let (k, v) = (floats(k)?, floats(v)?);

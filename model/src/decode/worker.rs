@@ -10,11 +10,10 @@ use rayon::prelude::*;
 
 use super::active::Active;
 use super::engine::{Counters, EngineError, EngineOptions, Job};
-use super::pool::{BlockId, BlockPool};
+use super::pool::{BlockId, BlockPool, Parent};
 use super::request::{Finish, Generation};
 use super::sampler::{Sampled, Sampler};
 use super::step::{Chunk, KeyValueCache, run};
-use crate::adapter::Adapter;
 use crate::kernels::paged_attention::BLOCK;
 use crate::ops::floats;
 use crate::tokenizer::{TokenStream, Tokenizer};
@@ -22,7 +21,6 @@ use crate::transformer::Transformer;
 
 pub(super) struct Worker {
     pub(super) model: Arc<Transformer>,
-    pub(super) adapter: Option<Arc<Adapter>>,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) options: EngineOptions,
     pub(super) cache: KeyValueCache,
@@ -100,7 +98,8 @@ impl Worker {
             let Some((request, ..)) = self.waiting.front() else {
                 return;
             };
-            let Some(admission) = self.pool.admit(&request.prompt, request.max_new) else {
+            let adapter = request.adapter_key();
+            let Some(admission) = self.pool.admit(adapter, &request.prompt, request.max_new) else {
                 return;
             };
             let Some((request, controls, reply)) = self.waiting.pop_front() else {
@@ -176,6 +175,7 @@ impl Worker {
                     tokens: &active.tokens[active.computed..end],
                     first_position: active.computed,
                     blocks: &active.blocks,
+                    adapter: active.request.adapter.as_ref(),
                     wants_logits,
                 });
                 if wants_logits {
@@ -186,12 +186,7 @@ impl Worker {
         if chunks.is_empty() {
             return Ok(());
         }
-        let logits = run(
-            &self.model,
-            self.adapter.as_deref(),
-            &mut self.cache,
-            &chunks,
-        )?;
+        let logits = run(&self.model, &mut self.cache, &chunks)?;
         drop(chunks);
         for (active, count) in self.active.iter_mut().zip(&counts) {
             active.computed += count;
@@ -267,12 +262,13 @@ impl Worker {
     fn keep(&mut self, active: &Active) {
         // Keys and values exist for every token but the last; what an earlier request is still to
         // compute isn't ready, and neither is anything after it.
+        let adapter = active.request.adapter_key();
         let chunks = active.tokens[..active.computed].chunks_exact(BLOCK);
         for (index, chunk) in chunks.enumerate() {
             if !self.pool.is_ready(active.blocks[index]) {
                 break;
             }
-            let parent = index.checked_sub(1).map(|before| active.blocks[before]);
+            let parent = Parent::after(&active.blocks[..index], adapter);
             self.pool.register(active.blocks[index], parent, chunk);
         }
         self.pool.release(&active.blocks, active.reserved);

@@ -6,13 +6,14 @@ use candle_core::{Result, Tensor};
 
 use super::pass::Pass;
 use super::take;
-use crate::adapter::{Adapter, Projection};
+use crate::adapter::Projection;
 use crate::config::ModelConfig;
 use crate::dropout::Dropout;
 use crate::kernels::blocks::BlockScales;
 use crate::kernels::gemm::Arithmetic;
-use crate::linear::{Adapted, Input, Linear};
+use crate::linear::{Adapted, Input, Linear, Projected, RunPair};
 use crate::ops::{self, RopeTable};
+use crate::row_adapters::RowAdapters;
 use crate::weights::TensorMap;
 
 #[derive(Debug)]
@@ -57,19 +58,49 @@ pub(super) type Attend<'a> = dyn FnMut(&Tensor, &Tensor, &Tensor) -> Result<Tens
 pub(super) struct BlockContext<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) layer: usize,
-    pub(super) adapter: Option<&'a Adapter>,
+    pub(super) adapters: RowAdapters<'a>,
     pub(super) dropout: Option<Dropout>,
     pub(super) table: &'a RopeTable,
     pub(super) arithmetic: Arithmetic,
 }
 
 impl<'a> BlockContext<'a> {
+    /// The pair of all rows; runs of rows, which only decoding has, have their own.
     pub(super) fn lora(&self, projection: Projection) -> Option<Adapted<'a>> {
-        let pair = self.adapter?.get(self.layer, projection)?;
+        let RowAdapters::All(adapter) = self.adapters else {
+            return None;
+        };
+        let pair = adapter?.get(self.layer, projection)?;
         let mask = self
             .dropout
             .map(|dropout| dropout.mask(self.layer, projection));
         Some(Adapted { pair, mask })
+    }
+
+    /// Rows for the layers that read `tensor`.
+    fn input<'t>(&self, tensor: &'t Tensor) -> Result<Input<'t>> {
+        match self.adapters {
+            RowAdapters::All(_) => Input::new(tensor, self.arithmetic),
+            RowAdapters::Runs(runs) => Input::with_runs(tensor, self.arithmetic, runs.len()),
+        }
+    }
+
+    /// What a layer gives for its input, under the pass's adapters.
+    fn project(&self, projection: Projection, linear: &Linear, x: &Input<'_>) -> Result<Projected> {
+        let RowAdapters::Runs(runs) = self.adapters else {
+            return linear.forward(x, self.lora(projection));
+        };
+        let pairs: Vec<RunPair<'_>> = runs
+            .iter()
+            .enumerate()
+            .filter_map(|(run, adapted)| {
+                let pair = adapted.adapter.get(self.layer, projection)?;
+                let rows = adapted.rows.clone();
+                Some(RunPair { run, rows, pair })
+            })
+            .collect();
+        let y = linear.forward_runs(x, &pairs)?;
+        Ok(Projected { y, low: None })
     }
 
     fn name(&self, part: &str) -> String {
@@ -130,12 +161,12 @@ impl Block {
         let eps = context.config.rms_norm_eps;
         let mut low: [Option<Tensor>; 7] = Default::default();
         let mut project = |projection: Projection, linear: &Linear, x: &Input<'_>| {
-            let projected = linear.forward(x, context.lora(projection))?;
+            let projected = context.project(projection, linear, x)?;
             low[projection as usize] = projected.low;
             Ok::<_, candle_core::Error>(projected.y)
         };
         let normed = ops::rms_norm(&input, &self.input_norm, eps)?;
-        let x = Input::new(&normed, context.arithmetic)?;
+        let x = context.input(&normed)?;
         let q_raw = project(Projection::Query, &self.query, &x)?;
         let k_raw = project(Projection::Key, &self.key, &x)?;
         let v = project(Projection::Value, &self.value, &x)?;
@@ -149,14 +180,14 @@ impl Block {
         let q = ops::rope(&q, context.table, 1.0)?;
         let k = ops::rope(&k, context.table, 1.0)?;
         let attended = attend(&q, &k, &v)?;
-        let x = Input::new(&attended, context.arithmetic)?;
+        let x = context.input(&attended)?;
         let middle = ops::add(&input, &project(Projection::Output, &self.output, &x)?)?;
         let normed_middle = ops::rms_norm(&middle, &self.post_norm, eps)?;
-        let x = Input::new(&normed_middle, context.arithmetic)?;
+        let x = context.input(&normed_middle)?;
         let gate = project(Projection::Gate, &self.gate, &x)?;
         let up = project(Projection::Up, &self.up, &x)?;
         let activated = ops::swiglu(&gate, &up)?;
-        let x = Input::new(&activated, context.arithmetic)?;
+        let x = context.input(&activated)?;
         let result = ops::add(&middle, &project(Projection::Down, &self.down, &x)?)?;
         if let Some(slot) = tape {
             let unnormed = self.head_norms.is_some().then_some((q_raw, k_raw));

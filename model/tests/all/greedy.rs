@@ -8,7 +8,7 @@ use std::time::Duration;
 use candle_core::{DType, Device};
 use model::adapter::Adapter;
 use model::decode::{
-    Constraint, Controls, Engine, EngineError, EngineOptions, Finish, Generation,
+    Constraint, Controls, Engine, EngineAdapter, EngineError, EngineOptions, Finish, Generation,
     GenerationRequest, Sampling,
 };
 use model::grammar::{Grammar, GrammarCompiler, GrammarError};
@@ -17,17 +17,42 @@ use model::transformer::Transformer;
 use model::weights::Checkpoint;
 use serde::Deserialize;
 
+/// What transformers says to a prompt.
 #[derive(Deserialize)]
-struct Continuation {
-    ids: Vec<u32>,
-    logprobs: Vec<f32>,
+pub(crate) struct Continuation {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) logprobs: Vec<f32>,
+}
+
+impl Continuation {
+    /// Whether the engine has said the same.
+    pub(crate) fn compare(&self, reply: &Generation, what: &str) {
+        assert_eq!(reply.tokens, self.ids, "{what}");
+        for (ours, theirs) in reply.logprobs.iter().zip(&self.logprobs) {
+            assert!((ours - theirs).abs() < 1e-4, "{what}: {ours} {theirs}");
+        }
+    }
 }
 
 #[derive(Deserialize)]
-struct Row {
-    ids: Vec<u32>,
+pub(crate) struct Row {
+    pub(crate) ids: Vec<u32>,
     base: Continuation,
     adapter: Continuation,
+}
+
+impl Row {
+    pub(crate) fn expected(&self, with_adapter: bool) -> &Continuation {
+        match with_adapter {
+            true => &self.adapter,
+            false => &self.base,
+        }
+    }
+}
+
+pub(crate) fn rows(name: &str) -> Vec<Row> {
+    let text = std::fs::read_to_string(directory(name).join("greedy.json")).expect("greedy");
+    serde_json::from_str(&text).expect("rows")
 }
 
 fn directory(name: &str) -> std::path::PathBuf {
@@ -36,21 +61,34 @@ fn directory(name: &str) -> std::path::PathBuf {
         .join(name)
 }
 
-fn engine(name: &str, with_adapter: bool, options: EngineOptions) -> Engine {
+pub(crate) fn engine(name: &str, options: EngineOptions) -> Engine {
     let directory = directory(name);
     let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
     let tokenizer = Tokenizer::from_file(&directory.join("tokenizer.json")).expect("tokenizer");
     let model = Transformer::new(files).expect("model");
-    let adapter = with_adapter.then(|| {
-        let adapter = Adapter::load(&directory.join("adapter"), &model.config, &Device::Cpu);
-        Arc::new(adapter.expect("adapter"))
-    });
-    Engine::new(Arc::new(model), adapter, Arc::new(tokenizer), options).expect("engine")
+    Engine::new(Arc::new(model), Arc::new(tokenizer), options).expect("engine")
 }
 
-fn request(prompt: &[u32], max_new: usize) -> GenerationRequest {
+/// The adapter that a model's continuations were made with.
+pub(crate) fn golden_adapter(name: &str) -> Arc<Adapter> {
+    let directory = directory(name);
+    let files = Checkpoint::load(&directory, DType::F32, &Device::Cpu).expect("golden model");
+    let adapter = Adapter::load(&directory.join("adapter"), &files.config, &Device::Cpu);
+    Arc::new(adapter.expect("adapter"))
+}
+
+pub(crate) fn request(prompt: &[u32], max_new: usize) -> GenerationRequest {
+    request_to(None, prompt, max_new)
+}
+
+pub(crate) fn request_to(
+    adapter: Option<&EngineAdapter>,
+    prompt: &[u32],
+    max_new: usize,
+) -> GenerationRequest {
     GenerationRequest {
         prompt: prompt.to_vec(),
+        adapter: adapter.cloned(),
         max_new,
         sampling: Sampling::GREEDY,
         seed: 0,
@@ -59,7 +97,7 @@ fn request(prompt: &[u32], max_new: usize) -> GenerationRequest {
     }
 }
 
-fn submit(
+pub(crate) fn submit(
     engine: &Engine,
     request: GenerationRequest,
     controls: Controls,
@@ -81,40 +119,33 @@ fn greedy_continuations_equal_those_of_transformers() {
         "qwen3_tied",
         "qwen3_untied",
     ] {
-        let text = std::fs::read_to_string(directory(name).join("greedy.json")).expect("greedy");
-        let rows: Vec<Row> = serde_json::from_str(&text).expect("rows");
+        let rows = rows(name);
         for with_adapter in [false, true] {
             // Small steps, so that prompts are computed in several chunks.
             let options = EngineOptions {
                 step_tokens: 7,
                 ..EngineOptions::default()
             };
-            let engine = engine(name, with_adapter, options);
-            let expected = |row: &Row| {
-                let part = if with_adapter {
-                    &row.adapter
-                } else {
-                    &row.base
-                };
-                (part.ids.clone(), part.logprobs.clone())
-            };
+            let engine = engine(name, options);
+            let adapter = with_adapter.then(|| {
+                let adapter = engine.add_adapter(golden_adapter(name));
+                adapter.expect("it fits")
+            });
             // Twice over: together, and again when prefixes are cached.
             for _ in 0..2 {
                 let replies: Vec<_> = rows
                     .iter()
                     .map(|row| {
-                        let count = expected(row).0.len();
-                        submit(&engine, request(&row.ids, count), Controls::default())
+                        let count = row.expected(with_adapter).ids.len();
+                        let request = request_to(adapter.as_ref(), &row.ids, count);
+                        submit(&engine, request, Controls::default())
                     })
                     .collect();
                 for (row, reply) in rows.iter().zip(replies) {
                     let reply = reply.recv().expect("a reply").expect("a generation");
-                    let (ids, logprobs) = expected(row);
-                    assert_eq!(reply.tokens, ids, "{name}, adapter {with_adapter}");
-                    for (ours, theirs) in reply.logprobs.iter().zip(logprobs) {
-                        assert!((ours - theirs).abs() < 1e-4, "{name}: {ours} {theirs}");
-                    }
-                    compared += ids.len();
+                    let expected = row.expected(with_adapter);
+                    expected.compare(&reply, &format!("{name}, adapter {with_adapter}"));
+                    compared += reply.tokens.len();
                 }
             }
         }
@@ -124,7 +155,7 @@ fn greedy_continuations_equal_those_of_transformers() {
 
 #[test]
 fn pieces_join_to_the_text_and_never_show_a_stop_string() {
-    let engine = engine("llama_tied", false, EngineOptions::default());
+    let engine = engine("llama_tied", EngineOptions::default());
     let plain = engine
         .generate(request(&[111, 110, 101], 40))
         .expect("reply");
@@ -158,7 +189,7 @@ fn a_cancelled_request_leaves_room_for_others() {
         max_batch: 1,
         ..EngineOptions::default()
     };
-    let engine = engine("llama_tied", false, options);
+    let engine = engine("llama_tied", options);
     let controls = Controls::default();
     let cancel = controls.cancel.clone();
     let long = submit(&engine, request(&[1, 2, 3], 200), controls);
@@ -181,8 +212,8 @@ fn who_waits_for_a_shared_prefix_gets_the_same_reply_whoever_is_cancelled() {
         step_tokens: 16,
         ..EngineOptions::default()
     };
-    let engine = engine("llama_tied", false, options);
-    let alone = self::engine("llama_tied", false, EngineOptions::default());
+    let engine = engine("llama_tied", options);
+    let alone = self::engine("llama_tied", EngineOptions::default());
     let vocabulary = u32::try_from(engine.vocabulary()).expect("small");
     // A block's border before the last token, one token after it, and some.
     for (number, length) in (0..).zip([209, 208, 220].repeat(20)) {
@@ -215,7 +246,7 @@ fn who_waits_for_a_shared_prefix_gets_the_same_reply_whoever_is_cancelled() {
 
 #[test]
 fn replies_without_end_are_too_long_whatever_the_sum() {
-    let engine = engine("llama_tied", false, EngineOptions::default());
+    let engine = engine("llama_tied", EngineOptions::default());
     let error = engine.generate(request(&[1, 2, 3], usize::MAX));
     assert!(
         matches!(error, Err(EngineError::TooLong { .. })),
@@ -245,7 +276,7 @@ impl Constraint for Spelling {
 
 #[test]
 fn a_constraint_decides_what_may_come_and_logprobs_stay_the_models_own() {
-    let engine = engine("llama_tied", false, EngineOptions::default());
+    let engine = engine("llama_tied", EngineOptions::default());
     for temperature in [0.0, 1.0] {
         let constrained = |text: &[u32], max_new| {
             let controls = Controls {
@@ -272,7 +303,7 @@ fn a_constraint_decides_what_may_come_and_logprobs_stay_the_models_own() {
 
 #[test]
 fn a_random_model_under_a_schema_writes_nothing_else() {
-    let engine = engine("llama_tied", false, EngineOptions::default());
+    let engine = engine("llama_tied", EngineOptions::default());
     let tokenizer =
         Tokenizer::from_file(&directory("llama_tied").join("tokenizer.json")).expect("tokenizer");
     let stop = tokenizer.id_of("<|im_end|>").expect("a stop token");
@@ -351,7 +382,7 @@ fn smollm2_continues_fifty_prompts_as_transformers_does() {
         cache_mib: 512,
         ..EngineOptions::default()
     };
-    let engine = Engine::new(model, None, Arc::new(tokenizer), options).expect("engine");
+    let engine = Engine::new(model, Arc::new(tokenizer), options).expect("engine");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/smollm2_greedy.jsonl");
     let text = std::fs::read_to_string(file).expect("references");
     let rows: Vec<Reference> = text

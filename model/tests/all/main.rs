@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
+mod adapters;
 mod chat_vectors;
 mod dropout;
 mod export;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::Device;
 use model::adapter::Adapter;
-use model::decode::{Engine, EngineOptions, GenerationRequest, Sampling};
+use model::decode::{Engine, EngineAdapter, EngineOptions, GenerationRequest, Sampling};
 use model::export::WeightType;
 use model::transformer::Transformer;
 use model::tree::TokenTree;
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use crate::export::{GOLDEN, golden, load, read, write};
 
-/// The model in `path`, with an adapter where one is named, decoding.
-fn engine(path: &Path, adapter: Option<&Path>) -> Engine {
+/// The model in `path`, decoding, and the adapter where one is named.
+fn engine(path: &Path, adapter: Option<&Path>) -> (Engine, Option<EngineAdapter>) {
     let (checkpoint, tokenizer) = read(path);
     let adapter = adapter.map(|directory| {
         let adapter = Adapter::load(directory, &checkpoint.config, &Device::Cpu);
@@ -33,12 +33,19 @@ fn engine(path: &Path, adapter: Option<&Path>) -> Engine {
         cache_mib: 256,
         ..EngineOptions::default()
     };
-    Engine::new(model, adapter, Arc::new(tokenizer), options).expect("engine")
+    let engine = Engine::new(model, Arc::new(tokenizer), options).expect("engine");
+    let adapter = adapter.map(|adapter| engine.add_adapter(adapter).expect("it fits"));
+    (engine, adapter)
 }
 
-fn continued(engine: &Engine, prompt: &[u32], count: usize) -> Vec<u32> {
+fn continued(
+    (engine, adapter): &(Engine, Option<EngineAdapter>),
+    prompt: &[u32],
+    count: usize,
+) -> Vec<u32> {
     let request = GenerationRequest {
         prompt: prompt.to_vec(),
+        adapter: adapter.clone(),
         max_new: count,
         sampling: Sampling::GREEDY,
         seed: 0,

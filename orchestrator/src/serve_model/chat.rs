@@ -121,6 +121,7 @@ fn submit(
         };
         let generation = GenerationRequest {
             prompt: prompt.to_vec(),
+            adapter: served.adapter.clone(),
             max_new,
             sampling: chat.sampling,
             seed: chat.seed.wrapping_add(u64::from(index)),

@@ -20,7 +20,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, header};
 use axum::routing::{get, post};
 use model::chat_template::ChatTemplate;
-use model::decode::{Engine, EngineOptions};
+use model::decode::{Engine, EngineAdapter, EngineOptions};
 use model::grammar::{GrammarCompiler, GrammarError};
 use model::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -39,6 +39,7 @@ const MOST_BYTES: usize = 16 << 20;
 struct Served {
     name: String,
     engine: Arc<Engine>,
+    adapter: Option<EngineAdapter>,
 }
 
 /// Everything the handlers share.
@@ -69,20 +70,26 @@ impl ModelServer {
         api_key: Option<String>,
     ) -> Result<Self, RunError> {
         check_names(base.name(), trained)?;
-        let start = |model, adapter| {
+        let start = |model| {
             let tokenizer = Arc::clone(&base.tokenizer);
-            Ok::<_, RunError>(Arc::new(Engine::new(model, adapter, tokenizer, options)?))
+            Ok::<_, RunError>(Arc::new(Engine::new(model, tokenizer, options)?))
         };
         let mut served = vec![Served {
             name: base.name().to_owned(),
-            engine: start(Arc::clone(&base.model), None)?,
+            engine: start(Arc::clone(&base.model))?,
+            adapter: None,
         }];
         for (name, directory) in trained {
             let weights = TrainedWeights::open(directory, &base.model.config)?;
             let (model, adapter) = weights.over(&base.model)?;
+            let engine = start(model)?;
+            let adapter = adapter
+                .map(|adapter| engine.add_adapter(adapter))
+                .transpose()?;
             served.push(Served {
                 name: name.clone(),
-                engine: start(model, adapter)?,
+                engine,
+                adapter,
             });
         }
         Ok(Self {

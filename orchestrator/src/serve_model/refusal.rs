@@ -107,9 +107,11 @@ impl From<EngineError> for Refusal {
             EngineError::Cancelled | EngineError::Stopped => {
                 (StatusCode::SERVICE_UNAVAILABLE, None)
             }
-            EngineError::Compute { .. } | EngineError::Device | EngineError::Thread { .. } => {
-                (StatusCode::INTERNAL_SERVER_ERROR, None)
-            }
+            // A served name has its engine's own adapter.
+            EngineError::UnknownAdapter
+            | EngineError::Compute { .. }
+            | EngineError::Device
+            | EngineError::Thread { .. } => (StatusCode::INTERNAL_SERVER_ERROR, None),
         };
         Self {
             status,

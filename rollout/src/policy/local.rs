@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use model::chat_template::Rendered;
 use model::decode::{
-    self, Constraint, Controls, Engine, EngineError, Generation, GenerationRequest, Sampling,
+    self, Constraint, Controls, Engine, EngineAdapter, EngineError, Generation, GenerationRequest,
+    Sampling,
 };
 use model::grammar::{Grammar, GrammarCompiler, GrammarError};
 use model::tokenizer::{TokenStream, Tokenizer};
@@ -26,6 +27,8 @@ use crate::trajectory::Usage;
 pub struct LocalPolicyOptions {
     /// Identity: hashes of model and adapter.
     pub id: PolicyId,
+    /// Which of the engine's adapters replies; without one, the engine's model.
+    pub adapter: Option<EngineAdapter>,
     /// Tokens that end a reply, all that the model or the tokenizer names.
     pub stop_tokens: Vec<u32>,
 }
@@ -54,7 +57,7 @@ impl std::fmt::Debug for LocalPolicy {
 }
 
 impl LocalPolicy {
-    /// A policy over a running engine.
+    /// A policy over a running engine, which others may decode with too.
     pub fn new(
         engine: Arc<Engine>,
         tokenizer: Arc<Tokenizer>,
@@ -156,6 +159,7 @@ impl LocalPolicy {
         let (sender, receiver) = oneshot::channel();
         let generation = GenerationRequest {
             prompt: prompt.clone(),
+            adapter: self.options.adapter.clone(),
             max_new: request.max_tokens as usize,
             sampling: Sampling {
                 temperature: request.temperature as f32,

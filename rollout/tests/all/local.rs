@@ -51,9 +51,10 @@ fn load() -> Option<(Arc<LocalPolicy>, Arc<Tokenizer>, Renderer)> {
         cache_mib: 256,
         ..EngineOptions::default()
     };
-    let engine = Engine::new(model, None, Arc::clone(&tokenizer), options).expect("engine");
+    let engine = Engine::new(model, Arc::clone(&tokenizer), options).expect("engine");
     let options = LocalPolicyOptions {
         id: PolicyId::new("local"),
+        adapter: None,
         stop_tokens,
     };
     let policy = LocalPolicy::new(Arc::new(engine), Arc::clone(&tokenizer), renderer, options);
