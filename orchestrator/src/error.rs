@@ -152,6 +152,16 @@ pub enum RunError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Trained weights that were to be served can't be used.
+    #[error("{path} can't be served as {name:?}")]
+    ServedWeights {
+        /// The name they would have.
+        name: String,
+        /// Their directory.
+        path: PathBuf,
+        /// What is wrong with them.
+        source: Box<RunError>,
+    },
     /// The address can't be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -271,6 +281,7 @@ impl RunError {
             | Self::NoTrajectory { .. }
             | Self::Data { .. }
             | Self::ServedName { .. }
+            | Self::ServedWeights { .. }
             | Self::Export(
                 ExportError::Exists { .. }
                 | ExportError::NeedsGguf { .. }
@@ -338,6 +349,10 @@ impl RunError {
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
             Self::ServedName { .. } => "Name it yourself: --adapter NAME=DIR.".into(),
+            Self::ServedWeights { .. } => {
+                "It has to be the directory of a LoRA adapter over this model, in PEFT's format, or of a full set of its weights."
+                    .into()
+            }
             Self::Listen { .. } => "Choose another --port (0 takes a free one) or --host.".into(),
             Self::Server { .. } | Self::CriticServer { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()

@@ -30,6 +30,7 @@ pub mod config;
 pub mod critic_chat;
 mod critique;
 mod diagnosis;
+mod engines;
 pub mod error;
 pub mod evaluation;
 mod fine_tune;

@@ -36,13 +36,14 @@ pub(crate) struct ServeModelArgs {
     /// Port to listen on; 0 takes a free one.
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Requests decoded together.
+    /// Requests decoded together: by the base model and all adapters, and by each full set of weights.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
     /// Longest prompt plus reply, in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
     context: usize,
-    /// Memory for keys and values of each served model, in MiB.
+    /// Memory for keys and values, in MiB: of the base model and all adapters, and of each full set of
+    /// weights.
     #[arg(long, value_name = "MIB", default_value_t = 1536)]
     cache_mib: usize,
     /// Environment variable with a key that clients must send as a bearer token.

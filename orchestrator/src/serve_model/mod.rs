@@ -1,8 +1,8 @@
 //! The local engine behind OpenAI's chat API, for clients other than a run.
 //!
 //! `GET /health`, `GET /v1/models` and one of them, `POST /v1/chat/completions`, plain or streamed. One model and
-//! any number of adapters over it share the base weights; full sets of weights are served beside them. Each
-//! has its own cache of keys and values. A client that hangs up gives its replies up.
+//! any number of adapters over it share an engine: requests to all of them are decoded in one batch. Full sets
+//! of weights are served beside them by engines of their own. A client that hangs up gives its replies up.
 
 mod chat;
 mod fields;
@@ -28,6 +28,7 @@ use tokio::net::TcpListener;
 
 use crate::base_model::BaseModel;
 use crate::clock::unix_seconds;
+use crate::engines::{Decoder, Engines};
 use crate::error::RunError;
 use crate::trained_weights::TrainedWeights;
 use refusal::Refusal;
@@ -40,6 +41,17 @@ struct Served {
     name: String,
     engine: Arc<Engine>,
     adapter: Option<EngineAdapter>,
+}
+
+impl Served {
+    fn new(name: &str, decoder: Decoder) -> Self {
+        let Decoder { engine, adapter } = decoder;
+        Self {
+            name: name.to_owned(),
+            engine,
+            adapter,
+        }
+    }
 }
 
 /// Everything the handlers share.
@@ -70,27 +82,18 @@ impl ModelServer {
         api_key: Option<String>,
     ) -> Result<Self, RunError> {
         check_names(base.name(), trained)?;
-        let start = |model| {
-            let tokenizer = Arc::clone(&base.tokenizer);
-            Ok::<_, RunError>(Arc::new(Engine::new(model, tokenizer, options)?))
-        };
-        let mut served = vec![Served {
-            name: base.name().to_owned(),
-            engine: start(Arc::clone(&base.model))?,
-            adapter: None,
-        }];
+        let engines = Engines::default();
+        let plain = engines.open(base, None, options)?;
+        let mut served = vec![Served::new(base.name(), plain)];
         for (name, directory) in trained {
-            let weights = TrainedWeights::open(directory, &base.model.config)?;
-            let (model, adapter) = weights.over(&base.model)?;
-            let engine = start(model)?;
-            let adapter = adapter
-                .map(|adapter| engine.add_adapter(adapter))
-                .transpose()?;
-            served.push(Served {
-                name: name.clone(),
-                engine,
-                adapter,
-            });
+            let decoder = TrainedWeights::open(directory, &base.model.config)
+                .and_then(|weights| engines.open(base, Some(weights), options))
+                .map_err(|source| RunError::ServedWeights {
+                    name: name.clone(),
+                    path: directory.clone(),
+                    source: Box::new(source),
+                })?;
+            served.push(Served::new(name, decoder));
         }
         Ok(Self {
             served,

@@ -26,6 +26,7 @@ mod removal;
 mod retention;
 mod scene;
 mod screening;
+mod serve_adapters;
 mod serve_model;
 mod server;
 mod skills;

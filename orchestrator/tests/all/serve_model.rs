@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::Place;
 
-fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
     root.canonicalize().expect("golden model")
 }
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// Status and body.
-    fn send(
+    pub(crate) fn send(
         &self,
         method: &str,
         path: &str,
@@ -100,7 +100,7 @@ impl Server {
         (status, body)
     }
 
-    fn chat(&self, body: &Value) -> (u16, Value) {
+    pub(crate) fn chat(&self, body: &Value) -> (u16, Value) {
         let (status, text) = self.send("POST", "/v1/chat/completions", Some(body), None);
         (
             status,
@@ -140,7 +140,7 @@ fn dechunk(mut body: &str) -> String {
     text
 }
 
-fn ask(more: Value) -> Value {
+pub(crate) fn ask(more: Value) -> Value {
     let mut body = json!({
         "messages": [{"role": "user", "content": "What is 7 + 5?"}],
         "max_tokens": 24, "temperature": 0, "ignore_eos": true,
