@@ -172,9 +172,10 @@ pub struct ModelSource {
 pub enum PolicyConfig {
     /// The base model and what is trained of it, in this process.
     Local {
-        /// Memory for the keys and values of all conversations, in MiB, for each of the two sets of
-        /// weights that may be compared. What is no longer in use stays there for later prompts
-        /// until room is needed; a conversation can't be longer than it allows.
+        /// Memory for the keys and values of all conversations, in MiB: those with the base model and
+        /// its adapters together, and those with each full set of trained weights. What is no longer in
+        /// use stays there for later prompts until room is needed; a conversation can't be longer than
+        /// it allows.
         #[serde(default = "cache_mib")]
         #[schemars(range(min = 64, max = 1_048_576))]
         cache_mib: usize,

@@ -2,13 +2,11 @@
 //! in `weights/`, each in a directory that is named by its content.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use candle_core::{DType, Device};
 use model::adapter::Adapter;
 use model::config::ModelConfig;
 use model::decode::EngineError;
-use model::transformer::Transformer;
 use model::weights::{Checkpoint, TensorMap, load_safetensors};
 use rollout::policy::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, PolicyId};
 use trainer::checkpoint::{verify_directory, verify_directory_if_hashed, write_directory};
@@ -65,24 +63,6 @@ impl TrainedWeights {
             *tensor = tensor.to_dtype(DType::F32)?;
         }
         Ok(Self::Full(Checkpoint::of(config.clone(), tensors)?.tensors))
-    }
-
-    /// The model that is decoded, and the adapter over it: the base model's weights are shared.
-    ///
-    /// # Errors
-    /// When a tensor operation fails.
-    pub(crate) fn over(
-        self,
-        base: &Arc<Transformer>,
-    ) -> Result<(Arc<Transformer>, Option<Arc<Adapter>>), RunError> {
-        match self {
-            Self::Adapter(adapter) => Ok((Arc::clone(base), Some(Arc::new(adapter)))),
-            Self::Full(tensors) => {
-                let checkpoint = Checkpoint::of(base.config.clone(), tensors)?;
-                let model = Transformer::with_arithmetic(checkpoint, base.arithmetic())?;
-                Ok((Arc::new(model), None))
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use critic::llm::Chat;
 use harness::{CallFormat, Harness, Hook, ToolState};
-use model::decode::{Engine, EngineOptions};
+use model::decode::EngineOptions;
 use registry::Registry;
 use rollout::policy::{LocalPolicy, LocalPolicyOptions, Policy, PolicyId, Renderer};
 use rollout::task::Task;
@@ -19,6 +19,7 @@ use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions, SandboxPolic
 
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
+use crate::engines::{Decoder, Engines};
 use crate::error::RunError;
 use crate::observer::{Notice, Observer};
 use crate::retention::judge_of;
@@ -113,6 +114,7 @@ pub struct Workshop {
     observer: Arc<dyn Observer>,
     environment: Environment,
     policies: Mutex<Vec<Ready>>,
+    engines: Engines,
     /// The round in progress, 0 before the first one.
     pub(crate) round: AtomicU32,
     /// Whether a rollout has succeeded since the process started.
@@ -185,6 +187,7 @@ impl Workshop {
             observer,
             environment,
             policies: Mutex::new(Vec::new()),
+            engines: Engines::default(),
             round: AtomicU32::new(0),
             has_answered: AtomicBool::new(false),
         }
@@ -360,20 +363,14 @@ impl Workshop {
 
     fn local_policy(&self, id: Option<&str>, cache_mib: usize) -> Result<LocalPolicy, RunError> {
         let base = self.require_base()?;
-        let (model, adapter) = match id {
-            Some(id) => self.weights(id)?.over(&base.model)?,
-            None => (Arc::clone(&base.model), None),
-        };
+        let weights = id.map(|id| self.weights(id)).transpose()?;
         // The harness says how long a conversation may be; here the model and its memory do.
         let options = EngineOptions {
             cache_mib,
             context: usize::MAX,
             ..EngineOptions::default()
         };
-        let engine = Engine::new(model, Arc::clone(&base.tokenizer), options)?;
-        let adapter = adapter
-            .map(|adapter| engine.add_adapter(adapter))
-            .transpose()?;
+        let Decoder { engine, adapter } = self.engines.open(base, weights, options)?;
         let options = LocalPolicyOptions {
             id: local_id(base, id),
             adapter,
@@ -381,7 +378,7 @@ impl Workshop {
         };
         let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
         Ok(LocalPolicy::new(
-            Arc::new(engine),
+            engine,
             Arc::clone(&base.tokenizer),
             renderer,
             options,

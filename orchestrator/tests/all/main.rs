@@ -18,6 +18,7 @@ mod full_disk;
 mod full_training;
 mod golds;
 mod grammar;
+mod local_policies;
 mod matrix;
 mod planted_faults;
 mod rechecking;
