@@ -73,6 +73,14 @@ pub struct Sampling {
     /// Tokens kept; 0 is off.
     #[serde(default)]
     pub top_k: u32,
+    /// Least probability of a kept token, as a share of the likeliest one's. 0 is off, and is left out
+    /// of the document, so that content ids from before this field stay.
+    #[serde(default, deserialize_with = "finite", skip_serializing_if = "is_off")]
+    pub min_p: f64,
+}
+
+fn is_off(share: &f64) -> bool {
+    *share == 0.0
 }
 
 /// Size of the conversation.

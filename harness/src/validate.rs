@@ -193,6 +193,7 @@ fn check_middleware(check: &mut Check, path: &FieldPath, middleware: &Middleware
     check.range(&at.join("temperature"), sampling.temperature, 0.0, 2.0);
     check.range(&at.join("top_p"), sampling.top_p, f64::MIN_POSITIVE, 1.0);
     check.range(&at.join("top_k"), sampling.top_k, 0, 1_000_000);
+    check.range(&at.join("min_p"), sampling.min_p, 0.0, 1.0);
 
     for point in HookPoint::ALL {
         for (index, hook) in hooks.at(point).iter().enumerate() {

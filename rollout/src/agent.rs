@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
             temperature: middleware.sampling.temperature,
             top_p: middleware.sampling.top_p,
             top_k: middleware.sampling.top_k,
+            min_p: middleware.sampling.min_p,
             stop: middleware.protocol.stop.clone(),
             seed: call_seed(self.seed, self.calls),
             prior,

@@ -41,6 +41,49 @@ fn a_negative_zero_is_a_zero() {
     assert_eq!(zero.id(), negative.id());
 }
 
+/// Content ids stand in registries and journals, so a field that came later must not change them.
+#[test]
+fn a_document_from_before_a_field_keeps_its_text_and_with_it_its_id() {
+    let before = concat!(
+        r#"{"description":"d","format":1,"memory":{"capacity":0,"entries":[],"kind":"none"},"#,
+        r#""middleware":{"context":{"max_tokens":2048},"hooks":{"on_finish":[],"on_start":[],"#,
+        r#""on_tool_error":[],"post_model_call":[],"post_tool_call":[],"pre_model_call":[],"#,
+        r#""pre_tool_call":[]},"protocol":{"call_format":"json","max_tokens_per_turn":256,"#,
+        r#""max_turns":4,"stop":[]},"runtime":{"parallel_rollouts":64},"#,
+        r#""sampling":{"temperature":0.7,"top_k":0,"top_p":1.0}},"name":"n","#,
+        r#""prompts":{"examples":[],"final_answer":"","system":"s","task":"{{ problem }}"},"#,
+        r#""skills":{"x":{"body":"b","description":"d","name":"x","triggers":[]}},"#,
+        r#""tools":{"python":{"backend":"python","description":"d","limits":{"memory_mib":512,"#,
+        r#""output_chars":2000,"timeout_ms":5000},"parameters":{"type":"object"}}}}"#,
+    );
+    let harness: Harness = harness::json::from_str(before).unwrap();
+    assert_eq!(canonical_json(&harness.to_value()), before);
+}
+
+#[test]
+fn a_least_share_of_zero_is_none_and_any_other_changes_the_id() {
+    let off = world::rich();
+    let with = |number: &str| {
+        let mut value = off.to_value();
+        let read = serde_json::from_str::<Value>(number).unwrap();
+        value["middleware"]["sampling"]["min_p"] = read;
+        serde_json::from_value::<Harness>(value)
+    };
+    for zero in ["0", "0.0", "-0.0"] {
+        let harness = with(zero).unwrap();
+        assert_eq!(harness.id(), off.id(), "{zero}");
+        assert!(!harness::to_files(&harness)["middleware.yaml"].contains("min_p"));
+    }
+    let on = with("0.05").unwrap();
+    assert_ne!(on.id(), off.id());
+    let files = harness::to_files(&on);
+    assert!(files["middleware.yaml"].contains("\n  min_p: 0.05\n"));
+    assert_eq!(harness::from_files(&files).unwrap(), on);
+    for odd in ["null", "\"0.05\"", "true"] {
+        assert!(with(odd).is_err(), "{odd}");
+    }
+}
+
 /// The same value with every object's keys inserted in reverse. Under `preserve_order` this really
 /// is another order; without it the test is trivial and still true.
 fn reversed(value: &Value) -> Value {

@@ -126,6 +126,11 @@ fn numbers_are_in_range() {
         h.middleware.sampling.temperature = -0.1
     });
     assert_one("top_p: 0 is", |h| h.middleware.sampling.top_p = 0.0);
+    assert_one("min_p: -0.1 is outside 0..=1", |h| {
+        h.middleware.sampling.min_p = -0.1
+    });
+    assert_one("min_p: 1.1", |h| h.middleware.sampling.min_p = 1.1);
+    assert_one("min_p: NaN", |h| h.middleware.sampling.min_p = f64::NAN);
     assert_one("parallel_rollouts: 0", |h| {
         h.middleware.runtime.parallel_rollouts = 0
     });

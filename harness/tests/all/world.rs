@@ -263,13 +263,18 @@ fn middleware() -> impl Strategy<Value = Middleware> {
     (
         proptest::sample::select(formats),
         (1u32..=64, 1u32..1000, vec(filled(), 0..3)),
-        (0.0f64..=2.0, 0.001f64..=1.0, 0u32..100),
+        (
+            0.0f64..=2.0,
+            0.001f64..=1.0,
+            0u32..100,
+            prop_oneof![Just(0.0), 0.0f64..=1.0],
+        ),
         hooks(),
         (1000u32..100_000, 1u32..4096),
     )
         .prop_map(
             |(call_format, (max_turns, max_tokens_per_turn, stop), sampling, hooks, sizes)| {
-                let (temperature, top_p, top_k) = sampling;
+                let (temperature, top_p, top_k, min_p) = sampling;
                 Middleware {
                     protocol: Protocol {
                         call_format,
@@ -283,6 +288,7 @@ fn middleware() -> impl Strategy<Value = Middleware> {
                         temperature,
                         top_p,
                         top_k,
+                        min_p,
                     },
                     hooks,
                     context: Context {

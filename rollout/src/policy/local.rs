@@ -165,7 +165,7 @@ impl LocalPolicy {
                 temperature: request.temperature as f32,
                 top_p: request.top_p as f32,
                 top_k: request.top_k,
-                min_p: 0.0,
+                min_p: request.min_p as f32,
             },
             seed: request.seed,
             stop_tokens: self.options.stop_tokens.clone(),

@@ -92,6 +92,8 @@ pub struct CompletionRequest {
     pub top_p: f64,
     /// Tokens kept; 0 is off.
     pub top_k: u32,
+    /// Least probability of a kept token, as a share of the likeliest one's; 0 is off.
+    pub min_p: f64,
     /// Texts that end the reply.
     pub stop: Vec<String>,
     /// Seed of this reply.
@@ -120,6 +122,7 @@ impl CompletionRequest {
             temperature: 0.0,
             top_p: 1.0,
             top_k: 0,
+            min_p: 0.0,
             stop: Vec::new(),
             seed: 0,
             prior: None,

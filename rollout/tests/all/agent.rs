@@ -49,6 +49,27 @@ async fn a_call_and_an_answer() {
 }
 
 #[tokio::test]
+async fn the_policy_is_asked_to_sample_as_the_harness_says() {
+    let outcome = script(FENCED)
+        .with(|script| {
+            script.harness.middleware.sampling = harness::Sampling {
+                temperature: 0.9,
+                top_p: 0.8,
+                top_k: 40,
+                min_p: 0.05,
+            };
+        })
+        .reply(reply("The answer is \\boxed{987654}."))
+        .play()
+        .await;
+    let [request] = outcome.requests.as_slice() else {
+        panic!("one call, not {}", outcome.requests.len());
+    };
+    assert_eq!((request.temperature, request.top_p), (0.9, 0.8));
+    assert_eq!((request.top_k, request.min_p), (40, 0.05));
+}
+
+#[tokio::test]
 async fn a_trajectory_reads_back_equal_and_unknown_fields_are_refused() {
     let outcome = script(FENCED).reply(reply("Hm.")).play().await;
     let json = serde_json::to_value(&outcome.trajectory).expect("json");

@@ -97,6 +97,20 @@ async fn a_real_model_acts_and_its_own_ids_are_continued() {
     let error = policy.complete(too_long).await.expect_err("too long");
     assert!(matches!(error, PolicyError::ContextOverflow { .. }));
 
+    // At a share of 1 only the likeliest token is left, however hot.
+    let question = || request(vec![Message::new(Role::User, "Name a colour.")]);
+    let greedy = policy.complete(question()).await.expect("reply");
+    let mut hot = CompletionRequest {
+        temperature: 2.0,
+        min_p: 1.0,
+        ..question()
+    };
+    let cut = policy.complete(hot.clone()).await.expect("reply");
+    assert_eq!(cut.output_ids, greedy.output_ids);
+    hot.min_p = 0.0;
+    let free = policy.complete(hot).await.expect("reply");
+    assert_ne!(free.output_ids, greedy.output_ids);
+
     let mut harness = naive(CallFormat::Fenced);
     harness.middleware.protocol.max_turns = 2;
     harness.middleware.sampling.temperature = 0.0;

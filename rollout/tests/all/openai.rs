@@ -340,6 +340,7 @@ async fn streams_and_tools_are_asked_for() {
     let mut request = request();
     request.stop = vec!["\n\n".into()];
     request.top_k = 20;
+    request.min_p = 0.05;
     request.tools.push(ToolSchema {
         name: "python".into(),
         description: "Runs it.".into(),
@@ -353,6 +354,7 @@ async fn streams_and_tools_are_asked_for() {
     assert_eq!(body["stream_options"]["include_usage"], true);
     assert_eq!(body["stop"], json!(["\n\n"]));
     assert_eq!(body["top_k"], 20);
+    assert_eq!(body["min_p"], 0.05);
     let tool =
         json!({"name": "python", "description": "Runs it.", "parameters": {"type": "object"}});
     assert_eq!(

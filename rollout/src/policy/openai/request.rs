@@ -41,8 +41,13 @@ pub(super) fn body(
         "seed": request.seed >> 33,
     });
     body[field.name()] = json!(max_tokens);
+    // OpenAI's own interface has neither: a server that doesn't know them meets them only where a
+    // harness sets them.
     if request.top_k > 0 {
         body["top_k"] = json!(request.top_k);
+    }
+    if request.min_p > 0.0 {
+        body["min_p"] = json!(request.min_p);
     }
     if !request.stop.is_empty() {
         body["stop"] = json!(request.stop);
@@ -212,6 +217,7 @@ mod tests {
         assert_eq!(body["max_tokens"], 7);
         for absent in [
             "top_k",
+            "min_p",
             "stop",
             "tools",
             "stream",
