@@ -3,7 +3,8 @@
 //! The on-disk form is the `peft` library's: `adapter_config.json` and `adapter_model.safetensors`
 //! with keys `base_model.model.model.layers.N.<projection>.lora_{A,B}.weight`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
@@ -135,6 +136,29 @@ impl AdapterConfig {
             } else {
                 rank
             }
+    }
+
+    /// Whether adapters of both have the same parameters under the same scale. The order of targets
+    /// says nothing.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let targets = |config: &Self| config.targets.iter().copied().collect::<BTreeSet<_>>();
+        self.rank == other.rank
+            && self.alpha == other.alpha
+            && self.rank_stabilised == other.rank_stabilised
+            && targets(self) == targets(other)
+    }
+}
+
+impl fmt::Display for AdapterConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = if self.rank_stabilised { "√" } else { "" };
+        let modules: Vec<&str> = self.targets.iter().map(|target| target.module()).collect();
+        let Self { rank, alpha, .. } = self;
+        write!(
+            f,
+            "rank {rank}, scale {alpha}/{root}{rank}, on {}",
+            modules.join(" ")
+        )
     }
 }
 

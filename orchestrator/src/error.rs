@@ -368,6 +368,9 @@ impl RunError {
                 moving_back(*expected, *found)
             ),
             Self::NoCuda => "Build with `--features cuda`, or set model_loop.sft.device to cpu.".into(),
+            Self::Train(TrainError::OtherMethod { .. }) => {
+                "Set method, rank, alpha, rank_stabilised and targets of model_loop.sft to those of the weights, or start to base.".into()
+            }
             Self::Train(TrainError::Memory { .. }) => {
                 "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
             }

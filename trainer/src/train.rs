@@ -32,6 +32,15 @@ pub enum TrainError {
         /// The step, from 1.
         step: usize,
     },
+    /// What is to be trained is of another kind or shape than the options say: it would be trained
+    /// at a scale, or in parts, that nobody asked for.
+    #[error("the weights to train are {found}, and the options are for {asked}")]
+    OtherMethod {
+        /// What there is.
+        found: Box<Method>,
+        /// What the options say.
+        asked: Box<Method>,
+    },
     /// The parameters don't fit the model.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
@@ -181,7 +190,8 @@ pub struct Outcome {
 /// adapter.
 ///
 /// # Errors
-/// When the self-check fails, training diverges, or a checkpoint can't be written.
+/// When `trainee` isn't what `options` are for, the self-check fails, training diverges, or a
+/// checkpoint can't be written.
 pub fn train(
     mut trainee: Trainee,
     base_model: &str,
@@ -190,6 +200,13 @@ pub fn train(
     directory: &Path,
     mut report: impl FnMut(&StepReport) -> Progress,
 ) -> Result<Outcome, TrainError> {
+    let method = trainee.method();
+    if !method.is_like(&options.method) {
+        return Err(TrainError::OtherMethod {
+            found: Box::new(method),
+            asked: Box::new(options.method.clone()),
+        });
+    }
     let fingerprint = fingerprint(base_model, &trainee, dataset, options);
     let (found, skipped_checkpoints) =
         Checkpoint::latest(&mut trainee, directory, &fingerprint, options.optimizer)?;
@@ -330,4 +347,37 @@ fn fingerprint(
     hasher.update(format!("{identity:?} {:?}", start.arithmetic()).as_bytes());
     hasher.update(content_hash(&start.parameters()).as_bytes());
     hasher.finalize().to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::adapter::{AdapterConfig, Projection};
+
+    use super::*;
+
+    /// Checkpoints and journals hash this text: with another one, whatever was begun or finished
+    /// before would be trained again.
+    #[test]
+    fn a_training_is_told_by_the_same_text_as_ever() {
+        let options = |rank_stabilised| {
+            TrainOptions::plain(AdapterConfig {
+                rank: 4,
+                alpha: 8,
+                rank_stabilised,
+                targets: vec![Projection::Query, Projection::Down],
+            })
+        };
+        assert_eq!(
+            format!("{:?}", options(false)),
+            "TrainOptions { method: Lora(AdapterConfig { rank: 4, alpha: 8, rank_stabilised: false, \
+             targets: [Query, Down] }), epochs: 1, batch: 4, accumulate: 1, dropout: 0.0, \
+             learning_rate: 0.001, warmup_share: 0.0, schedule: Constant, max_gradient_norm: 1.0, \
+             optimizer: AdamWOptions { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 }, \
+             seed: 0, validate_every: 0, patience: 0, checkpoint_steps: 1, recompute: false }"
+        );
+        assert_ne!(
+            format!("{:?}", options(false)),
+            format!("{:?}", options(true))
+        );
+    }
 }

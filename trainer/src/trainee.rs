@@ -1,5 +1,6 @@
 //! What a training changes: an adapter over weights that stay, or every weight.
 
+use std::fmt;
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -32,6 +33,24 @@ impl Method {
         match self {
             Self::Lora(_) => 2,
             Self::Full => 1,
+        }
+    }
+
+    /// Whether both train the same parameters, under the same scale.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Lora(one), Self::Lora(other)) => one.is_like(other),
+            (Self::Full, Self::Full) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lora(config) => write!(f, "an adapter ({config})"),
+            Self::Full => f.write_str("every weight"),
         }
     }
 }
@@ -68,6 +87,14 @@ impl Trainee {
     ) -> Result<Self, AdapterError> {
         let adapter = Adapter::fresh(&model.config, config, seed, model.device())?;
         Ok(Self::Lora { model, adapter })
+    }
+
+    /// What is trained of it.
+    pub fn method(&self) -> Method {
+        match self {
+            Self::Lora { adapter, .. } => Method::Lora(adapter.config.clone()),
+            Self::Full(_) => Method::Full,
+        }
     }
 
     /// The model's shape.

@@ -231,6 +231,9 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             String::new()
         };
         let what = match sft.method {
+            MethodKind::Lora if sft.rank_stabilised => {
+                format!("rank-stabilised LoRA rank {}", sft.rank)
+            }
             MethodKind::Lora => format!("LoRA rank {}", sft.rank),
             MethodKind::Full => "every weight".into(),
         };

@@ -52,6 +52,9 @@ pub struct SftConfig {
     pub rank: usize,
     /// Its alpha; the update is scaled by alpha / rank.
     pub alpha: usize,
+    /// Whether it is scaled by alpha / √rank instead, which keeps large ranks learning
+    /// (Kalajdzievski, arXiv:2312.03732); PEFT's `use_rslora`.
+    pub rank_stabilised: bool,
     /// Adapted projections.
     #[schemars(with = "Vec<String>")]
     pub targets: Vec<Projection>,
@@ -99,6 +102,7 @@ impl Default for SftConfig {
             device: DeviceKind::Cpu,
             rank: 16,
             alpha: 32,
+            rank_stabilised: false,
             targets: Projection::ALL.to_vec(),
             epochs: 3,
             batch: 8,
@@ -127,7 +131,7 @@ impl SftConfig {
                 MethodKind::Lora => Method::Lora(AdapterConfig {
                     rank: self.rank,
                     alpha: self.alpha,
-                    rank_stabilised: false,
+                    rank_stabilised: self.rank_stabilised,
                     targets: self.targets.clone(),
                 }),
                 MethodKind::Full => Method::Full,
@@ -192,12 +196,13 @@ impl SftConfig {
         let plain = Self::default();
         let is_plain = self.rank == plain.rank
             && self.alpha == plain.alpha
+            && self.rank_stabilised == plain.rank_stabilised
             && self.targets == plain.targets
             && self.dropout == 0.0;
         if self.method == MethodKind::Full && !is_plain {
             return Err((
                 "model_loop.sft",
-                "rank, alpha, targets and dropout are an adapter's; leave them out where method is full",
+                "rank, alpha, rank_stabilised, targets and dropout are an adapter's; leave them out where method is full",
             ));
         }
         if !(0.0..1.0).contains(&self.dropout) {
@@ -280,9 +285,10 @@ mod tests {
         };
         assert_eq!(full.check(), Ok(()));
         assert_eq!(full.options(0).method, Method::Full);
-        let ways: [fn(&mut SftConfig); 4] = [
+        let ways: [fn(&mut SftConfig); 5] = [
             |config| config.rank = 8,
             |config| config.alpha = 64,
+            |config| config.rank_stabilised = true,
             |config| config.targets = vec![Projection::Query],
             |config| config.dropout = 0.1,
         ];
@@ -293,6 +299,20 @@ mod tests {
             config.method = MethodKind::Lora;
             assert_eq!(config.check(), Ok(()));
         }
+    }
+
+    #[test]
+    fn an_adapter_is_scaled_by_its_rank_or_by_the_root_of_it() {
+        let scale = |text: &str| {
+            let config: SftConfig = harness::yaml::from_str(text).expect("a configuration");
+            match config.options(0).method {
+                Method::Lora(adapter) => adapter.scale(),
+                Method::Full => panic!("an adapter is the default"),
+            }
+        };
+        assert_eq!(scale("{rank: 64, alpha: 16}"), 0.25);
+        let stabilised = scale("{rank: 64, alpha: 16, rank_stabilised: true}");
+        assert_eq!(stabilised, 2.0);
     }
 
     #[test]

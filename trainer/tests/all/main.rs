@@ -8,6 +8,7 @@ mod full;
 mod memory;
 mod peers;
 mod resume;
+mod scaling;
 mod validation;
 
 use std::path::{Path, PathBuf};
