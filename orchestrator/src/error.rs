@@ -306,6 +306,7 @@ impl RunError {
             | Self::Infrastructure { .. }
             | Self::Sandbox(_)
             | Self::Tools(_)
+            | Self::Train(TrainError::Memory { .. } | TrainError::FixedMemory { .. })
             | Self::Policy(_) => 3,
             Self::Stopped { .. } | Self::Busy { .. } | Self::Unfinished { .. } => 4,
             _ if self.is_disk_full() => 5,
@@ -372,7 +373,16 @@ impl RunError {
                 "Set method, rank, alpha, rank_stabilised and targets of model_loop.sft to those of the weights, or start to base.".into()
             }
             Self::Train(TrainError::Memory { .. }) => {
-                "A smaller model_loop.sft.batch needs less memory, with a larger accumulate to the same result; so does a smaller max_tokens.".into()
+                "Free some, or raise model_loop.sft.memory_mib if it is set, and give the same command again. A smaller \
+                 model_loop.sft.batch needs less, with a larger accumulate to the same result, and so does a smaller \
+                 max_tokens; if rollouts were made already, that is another run, under another run.name."
+                    .into()
+            }
+            Self::Train(TrainError::FixedMemory { .. }) => {
+                "No batch is small enough. Free some, or raise model_loop.sft.memory_mib if it is set, and give the same \
+                 command again. With method: full, an adapter (method: lora) takes less; with lora a smaller rank, fewer \
+                 targets, or model.arithmetic: bf16."
+                    .into()
             }
             Self::Export(ExportError::Exists { .. }) => "Remove it, or name another --out.".into(),
             Self::Export(ExportError::NeedsGguf { .. }) => {

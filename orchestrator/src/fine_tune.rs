@@ -1,21 +1,17 @@
 //! A round's fine-tuning: from the chosen trajectories to trained weights, or to the reason why not.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 use model::weights::Checkpoint;
-use nix::sys::statvfs::statvfs;
 use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
-use trainer::available::available_memory;
 use trainer::full::FullModel;
-use trainer::plan::{DiskPlan, MemoryPlan};
 use trainer::{
-    Dataset, Method, Outcome, Progress, Row, StepReport, TrainError, TrainOptions, Trainee, train,
-    validation,
+    Dataset, Method, Outcome, Progress, Row, StepReport, TrainOptions, Trainee, train, validation,
 };
 
 use crate::clock::unix_seconds;
@@ -165,70 +161,10 @@ impl Workshop {
     }
 
     /// Where a round's training keeps its checkpoints.
-    fn training_directory(&self, round: u32) -> PathBuf {
+    pub(crate) fn training_directory(&self, round: u32) -> PathBuf {
         self.directory
             .join("training")
             .join(format!("round-{round}"))
-    }
-
-    /// The options with what the machine's memory decides, once it is certain that the largest batch
-    /// and the checkpoints can be held.
-    fn planned(
-        &self,
-        round: u32,
-        mut options: TrainOptions,
-        dataset: &Dataset,
-    ) -> Result<TrainOptions, RunError> {
-        let model = &self.require_base()?.model;
-        let disk = DiskPlan::new(&model.config, dataset, &options);
-        let there = trainer::checkpoint::bytes_below(&self.training_directory(round))
-            .map_err(TrainError::from)?;
-        let (to_write, free) = (
-            disk.bytes().saturating_sub(there),
-            free_bytes(&self.directory),
-        );
-        if to_write > free {
-            return Err(RunError::NoRoom {
-                path: self.directory.clone(),
-                needed_mib: to_write >> 20,
-                free_mib: free >> 20,
-            });
-        }
-        // A card's memory is not the machine's.
-        if !model.device().is_cpu() {
-            return Ok(options);
-        }
-        let plan = MemoryPlan::new(&model.config, model.arithmetic(), dataset, &options);
-        let tokens = plan.batch_tokens;
-        let available = available_memory().unwrap_or(u64::MAX);
-        options.recompute = plan.bytes(false) > available;
-        let needed = plan.bytes(options.recompute);
-        if needed > available {
-            return Err(TrainError::Memory {
-                tokens,
-                needed_mib: needed >> 20,
-                available_mib: available >> 20,
-            }
-            .into());
-        }
-        let twice = if options.recompute {
-            ", computing blocks twice to save memory"
-        } else {
-            ""
-        };
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        let (what, on_disk) = match options.method {
-            Method::Lora(_) => ("fine-tuning", String::new()),
-            Method::Full => (
-                "fine-tuning every weight",
-                format!(" of memory and {:.1} GiB of disk", gib(disk.bytes())),
-            ),
-        };
-        self.line(format!(
-            "round {round}: {what} needs up to {:.1} GiB{on_disk} for batches of up to {tokens} tokens{twice}",
-            gib(needed)
-        ));
-        Ok(options)
     }
 
     /// What is trained, as the training starts: from the weights `start`, or from the base model.
@@ -416,12 +352,6 @@ impl Workshop {
             is_early: outcome.is_early,
         })
     }
-}
-
-/// Bytes that can be written below a directory; as many as can be asked for where the system doesn't tell.
-fn free_bytes(directory: &Path) -> u64 {
-    let told = statvfs(directory).map(|disk| disk.blocks_available() * disk.fragment_size());
-    told.unwrap_or(u64::MAX)
 }
 
 /// Tokens of the rows of the first `taken` steps.

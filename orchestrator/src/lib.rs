@@ -7,8 +7,9 @@
 //! - [`workshop`] holds what every step works with; [`harness_loop`] and [`model_loop`] are the two
 //!   loops, [`gate`] the decision both share, [`rollouts`] rolls out many trials at once;
 //!   [`history`] is what was tried so far.
-//! - [`training_rows`] says what teaches, and what is validated on; `fine_tune` trains on it, and
-//!   `trained_weights` keeps what comes out; [`left_out`] counts what isn't trained on.
+//! - [`training_rows`] says what teaches, and what is validated on; `training_room` whether it can be
+//!   trained on here, `fine_tune` does it, and `trained_weights` keeps what comes out; [`left_out`]
+//!   counts what isn't trained on.
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
@@ -59,5 +60,6 @@ pub mod standing;
 pub mod stop;
 pub mod store;
 mod trained_weights;
+mod training_room;
 pub mod training_rows;
 pub mod workshop;

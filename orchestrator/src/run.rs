@@ -245,9 +245,16 @@ async fn register(
 }
 
 /// First field in which two configurations differ. More rounds or time for the same run are no
-/// difference: they extend it. Nor is another patience with faults, or a fuller report.
+/// difference: they extend it. Nor is another patience with faults, a fuller report, or other memory to
+/// train in, which changes no weights.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 4] = ["run.rounds", "run.matrix", "budget.run_seconds", "faults"];
+    const EXTENDS: [&str; 5] = [
+        "run.rounds",
+        "run.matrix",
+        "budget.run_seconds",
+        "faults",
+        "model_loop.sft.memory_mib",
+    ];
     if a == b || EXTENDS.contains(&path) {
         return None;
     }
@@ -340,13 +347,17 @@ mod tests {
             json!({
                 "run": {"rounds": rounds, "matrix": matrix, "seed": seed},
                 "faults": {"attempts": attempts},
+                "model_loop": {"sft": {"batch": 8, "memory_mib": null}},
             })
         };
         let before = config(2, "last", 3, 0);
-        assert_eq!(
-            difference(&before, &config(3, "each_round", 4, 0), ""),
-            None
-        );
+        let mut longer = config(3, "each_round", 4, 0);
+        let sft = &mut longer["model_loop"]["sft"];
+        sft["memory_mib"] = json!(4096);
+        assert_eq!(difference(&before, &longer, ""), None);
+        longer["model_loop"]["sft"]["batch"] = json!(4);
+        let other = difference(&before, &longer, "");
+        assert_eq!(other.as_deref(), Some("model_loop.sft.batch"));
         let other = difference(&before, &config(3, "last", 3, 1), "");
         assert_eq!(other.as_deref(), Some("run.seed"));
     }

@@ -9,10 +9,11 @@ use model::tree::TokenTree;
 use model::weights::expected_shapes;
 
 use crate::dataset::{Dataset, Row};
-use crate::train::TrainOptions;
+use crate::train::{TrainError, TrainOptions};
 use crate::trainee::Method;
 
 const F32: u64 = 4;
+const MIB: u64 = 1 << 20;
 
 /// Share of the counted activations that buffers of a single operation may add.
 const MARGIN: f64 = 0.15;
@@ -104,7 +105,42 @@ impl MemoryPlan {
         } else {
             self.activations
         };
-        self.packed + self.states + activations + self.logits
+        self.fixed_bytes() + activations
+    }
+
+    /// What is taken whatever the batch.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.packed + self.states + self.logits
+    }
+
+    /// Whether blocks have to be computed twice for the training to take no more than `available`
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`TrainError::FixedMemory`] where no batch is small enough, [`TrainError::Memory`] where this
+    /// one is too large even so.
+    pub fn recompute_within(&self, available: u64) -> Result<bool, TrainError> {
+        if self.bytes(false) <= available {
+            return Ok(false);
+        }
+        let (fixed, needed) = (self.fixed_bytes(), self.bytes(true));
+        // What is needed is rounded up and what there is down: the figures never look as if it fitted.
+        let available_mib = available >> 20;
+        if fixed > available {
+            return Err(TrainError::FixedMemory {
+                needed_mib: fixed.div_ceil(MIB),
+                available_mib,
+            });
+        }
+        if needed > available {
+            return Err(TrainError::Memory {
+                tokens: self.batch_tokens,
+                needed_mib: needed.div_ceil(MIB),
+                fixed_mib: fixed.div_ceil(MIB),
+                available_mib,
+            });
+        }
+        Ok(true)
     }
 }
 
@@ -180,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    fn plan(rows: usize, own: u32, batch: usize, arithmetic: Arithmetic) -> MemoryPlan {
+    fn config() -> ModelConfig {
         let directory =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama_tied");
         let files = Checkpoint::load(
@@ -189,7 +225,20 @@ mod tests {
             &candle_core::Device::Cpu,
         )
         .expect("golden model");
-        // A prefix of forty tokens in common, then tokens of its own.
+        files.config
+    }
+
+    fn lora() -> Method {
+        Method::Lora(AdapterConfig {
+            rank: 4,
+            alpha: 8,
+            rank_stabilised: false,
+            targets: Projection::ALL.to_vec(),
+        })
+    }
+
+    /// Rows with forty tokens in common, then `own` tokens of their own.
+    fn dataset(rows: usize, own: u32) -> Dataset {
         let row = |index: usize| {
             let first = 100 + u32::try_from(index).expect("few") * own;
             let tokens: Vec<u32> = (0..40).chain(first..first + own).collect();
@@ -200,18 +249,16 @@ mod tests {
                 weight: 1.0,
             }
         };
-        let dataset = Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows");
+        Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows")
+    }
+
+    fn plan(rows: usize, own: u32, batch: usize, arithmetic: Arithmetic) -> MemoryPlan {
         let options = TrainOptions {
             epochs: 2,
             batch,
-            ..TrainOptions::plain(AdapterConfig {
-                rank: 4,
-                alpha: 8,
-                rank_stabilised: false,
-                targets: Projection::ALL.to_vec(),
-            })
+            ..TrainOptions::plain(lora())
         };
-        MemoryPlan::new(&files.config, arithmetic, &dataset, &options)
+        MemoryPlan::new(&config(), arithmetic, &dataset(rows, own), &options)
     }
 
     #[test]
@@ -226,5 +273,75 @@ mod tests {
         assert!(whole.bytes(true) < whole.bytes(false));
         assert!(whole.bytes(false) > plan(8, 10, 4, Arithmetic::F32).bytes(false));
         assert_eq!(2 * plan(8, 20, 4, Arithmetic::Bf16).packed, whole.packed);
+    }
+
+    /// What a plan says to a limit: whether blocks are computed twice, or the error in words.
+    fn within(plan: &MemoryPlan, available: u64) -> Result<bool, String> {
+        let fits = plan.recompute_within(available);
+        fits.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused_with_what_it_needs_and_what_there_is() {
+        for method in [lora(), Method::Full] {
+            let options = TrainOptions {
+                batch: 8,
+                ..TrainOptions::plain(method.clone())
+            };
+            let dataset = dataset(8, 50);
+            let plan = MemoryPlan::new(&config(), Arithmetic::F32, &dataset, &options);
+            let (whole, twice) = (plan.bytes(false), plan.bytes(true));
+            assert_eq!(within(&plan, whole), Ok(false), "{method}");
+            assert_eq!(within(&plan, whole - 1), Ok(true), "{method}");
+            assert_eq!(within(&plan, twice), Ok(true), "{method}");
+            let error = plan.recompute_within(twice - 1).expect_err("refused");
+            let TrainError::Memory {
+                tokens,
+                needed_mib,
+                fixed_mib,
+                available_mib,
+            } = error
+            else {
+                panic!("{method}: {error}");
+            };
+            assert_eq!(tokens, 40 + 8 * 50);
+            assert!(needed_mib > available_mib, "{method}: {error}");
+            assert!(needed_mib << 20 >= twice && fixed_mib << 20 >= plan.fixed_bytes());
+            // Where what the batch doesn't change is too much alone, no smaller one is to be tried.
+            let fixed = plan.fixed_bytes();
+            let error = plan.recompute_within(fixed).expect_err("refused");
+            assert!(matches!(error, TrainError::Memory { .. }), "{error}");
+            for available in [fixed - 1, 1, 0] {
+                let error = plan.recompute_within(available).expect_err("refused");
+                assert!(matches!(error, TrainError::FixedMemory { .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_whole_mebibytes_that_do_not_fit() {
+        let mib = |count: u64| count << 20;
+        let plan = MemoryPlan {
+            batch_tokens: 700,
+            packed: mib(2),
+            states: mib(1),
+            activations: mib(9),
+            recomputed_activations: mib(5) + 1,
+            logits: mib(1),
+        };
+        assert_eq!(within(&plan, mib(13)), Ok(false));
+        assert_eq!(within(&plan, mib(12)), Ok(true));
+        assert_eq!(
+            within(&plan, mib(9)),
+            Err(
+                "a batch of 700 tokens needs 10 MiB even with blocks computed twice, 4 of them \
+                 whatever the batch, and 9 may be taken"
+                    .into()
+            )
+        );
+        assert_eq!(
+            within(&plan, mib(4) - 1),
+            Err("training takes 4 MiB whatever the batch, and 3 may be taken".into())
+        );
     }
 }

@@ -49,14 +49,24 @@ pub enum TrainError {
     Checkpoint(#[from] CheckpointError),
     /// The largest batch can't be held.
     #[error(
-        "a batch of {tokens} tokens needs {needed_mib} MiB and {available_mib} are available, even with blocks computed twice"
+        "a batch of {tokens} tokens needs {needed_mib} MiB even with blocks computed twice, {fixed_mib} of them whatever the batch, and {available_mib} may be taken"
     )]
     Memory {
         /// Tokens of the batch, shared prefixes once.
         tokens: usize,
         /// What training needs, MiB.
         needed_mib: u64,
-        /// What there is, MiB.
+        /// What of that it needs whatever the batch, MiB.
+        fixed_mib: u64,
+        /// What it may take, MiB.
+        available_mib: u64,
+    },
+    /// No batch can be held, be it ever so small.
+    #[error("training takes {needed_mib} MiB whatever the batch, and {available_mib} may be taken")]
+    FixedMemory {
+        /// What training needs before the first token of a batch, MiB.
+        needed_mib: u64,
+        /// What it may take, MiB.
         available_mib: u64,
     },
     /// A tensor operation failed.

@@ -230,6 +230,9 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         } else {
             String::new()
         };
+        let within = sft
+            .memory_mib
+            .map_or_else(String::new, |mib| format!(" within {mib} MiB"));
         let what = match sft.method {
             MethodKind::Lora if sft.rank_stabilised => {
                 format!("rank-stabilised LoRA rank {}", sft.rank)
@@ -244,7 +247,7 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             (MethodKind::Full, StartKind::Current) => " from the current ones",
         };
         lines.push(format!(
-            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{aside}",
+            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{within}{aside}",
             sft.epochs,
             sft.batch,
             sft.learning_rate(),

@@ -92,6 +92,10 @@ pub struct SftConfig {
     pub patience: usize,
     /// Steps between checkpoints.
     pub checkpoint_steps: usize,
+    /// Memory that a training on the CPU may take beyond the loaded model, in MiB; left out, all that
+    /// is available when it starts.
+    #[schemars(range(min = 1))]
+    pub memory_mib: Option<u64>,
 }
 
 impl Default for SftConfig {
@@ -119,6 +123,7 @@ impl Default for SftConfig {
             validate_every: 0,
             patience: 0,
             checkpoint_steps: 5,
+            memory_mib: None,
         }
     }
 }
@@ -242,6 +247,18 @@ impl SftConfig {
                 "patience and validate_every need problems to validate on: set validation above 0, to 0.1 for example",
             ));
         }
+        if self.memory_mib == Some(0) {
+            return Err((
+                "model_loop.sft.memory_mib",
+                "must be at least 1; left out, a training takes what is available",
+            ));
+        }
+        if self.memory_mib.is_some() && self.device == DeviceKind::Cuda {
+            return Err((
+                "model_loop.sft.memory_mib",
+                "is of this machine's memory, not of a card's; leave it out where device is cuda",
+            ));
+        }
         Ok(())
     }
 }
@@ -275,6 +292,23 @@ mod tests {
             ..SftConfig::default()
         };
         assert_eq!(refused(all_dropped), "model_loop.sft.dropout");
+    }
+
+    #[test]
+    fn a_limit_of_memory_is_the_machines_and_leaves_something() {
+        let limited = |memory_mib, device| SftConfig {
+            memory_mib: Some(memory_mib),
+            device,
+            ..SftConfig::default()
+        };
+        assert_eq!(limited(1, DeviceKind::Cpu).check(), Ok(()));
+        for (memory_mib, device) in [(0, DeviceKind::Cpu), (4096, DeviceKind::Cuda)] {
+            let (field, _) = limited(memory_mib, device).check().expect_err("refused");
+            assert_eq!(field, "model_loop.sft.memory_mib");
+        }
+        // What is trained is the same: neither checkpoints nor the journal may know it.
+        let plain = SftConfig::default().options(3);
+        assert_eq!(limited(1, DeviceKind::Cpu).options(3), plain);
     }
 
     #[test]

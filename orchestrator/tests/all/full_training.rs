@@ -74,11 +74,11 @@ pub(crate) fn model(place: &Place) -> PathBuf {
     target
 }
 
-fn directory(place: &Place) -> PathBuf {
+pub(crate) fn directory(place: &Place) -> PathBuf {
     place.path().join(".coharness/runs/small-seed0")
 }
 
-fn problems(what: fn(u32) -> String, count: u32) -> Vec<Task> {
+pub(crate) fn problems(what: fn(u32) -> String, count: u32) -> Vec<Task> {
     numbered("q", count, what, |_| 42)
 }
 
@@ -88,7 +88,7 @@ fn knows_some(messages: &[Message]) -> String {
     format!("It is \\boxed{{{}}}.", if is_known { 42 } else { 1 })
 }
 
-fn knows_all(_: &[Message]) -> String {
+pub(crate) fn knows_all(_: &[Message]) -> String {
     "It is \\boxed{42}.".into()
 }
 
@@ -109,6 +109,18 @@ async fn workshop_that_gathers(
     sft: &str,
     observer: Arc<Steps>,
 ) -> Workshop {
+    let sft = format!("method: full, batch: 6, learning_rate: 1.0e-2, {sft}");
+    workshop_that_trains(place, reply, gather, &sft, observer).await
+}
+
+/// The same with all that `model_loop.sft` says.
+pub(crate) async fn workshop_that_trains(
+    place: &Place,
+    reply: fn(&[Message]) -> String,
+    gather: &str,
+    sft: &str,
+    observer: Arc<dyn Observer>,
+) -> Workshop {
     let config = format!(
         "run: {{name: small}}
 model: {{path: {}, arithmetic: f32}}
@@ -121,7 +133,7 @@ budget: {{tokens_per_problem: 64, seconds_per_problem: 600}}
 gate: {{mode: paper, tasks: 8}}
 model_loop:
   {gather}
-  sft: {{method: full, batch: 6, learning_rate: 1.0e-2, {sft}}}
+  sft: {{{sft}}}
 ",
         model(place).display()
     );
@@ -158,7 +170,7 @@ async fn rounds(workshop: &Workshop) -> [Option<String>; 2] {
     [first, second.expect("a round")]
 }
 
-async fn trainings(workshop: &Workshop) -> Vec<TrainRow> {
+pub(crate) async fn trainings(workshop: &Workshop) -> Vec<TrainRow> {
     let report = Report::read(&workshop.store).await;
     report.expect("a report").trainings
 }

@@ -31,6 +31,7 @@ mod serve_adapters;
 mod serve_model;
 mod server;
 mod skills;
+mod training_memory;
 mod way_back;
 mod whole_run;
 

@@ -1,0 +1,162 @@
+//! What a training may take of the memory: planned and told, and refused before anything is done.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use coharness::error::RunError;
+use coharness::history::History;
+use coharness::observer::{Notice, Observer};
+use coharness::workshop::Workshop;
+use trainer::TrainError;
+
+use crate::full_training::{directory, knows_all, problems, trainings, workshop_that_trains};
+use crate::{CONFIG, Place, tasks};
+
+/// Trained in a batch of six rows of about seven hundred tokens: some 35 MiB, and 26 with blocks computed
+/// twice.
+const LORA: &str = "rank: 4, alpha: 8, batch: 6, epochs: 1";
+const FULL: &str = "method: full, batch: 6, epochs: 1";
+
+/// Keeps the lines it is told, and counts training steps.
+#[derive(Default)]
+struct Told {
+    lines: Mutex<Vec<String>>,
+    steps: AtomicUsize,
+}
+
+impl Told {
+    fn line_with(&self, part: &str) -> Option<String> {
+        let lines = self.lines.lock().expect("alone");
+        lines.iter().find(|line| line.contains(part)).cloned()
+    }
+}
+
+impl Observer for Told {
+    fn notice(&self, notice: Notice) {
+        match notice {
+            Notice::Line(line) => self.lines.lock().expect("alone").push(line),
+            Notice::Advanced { figure, .. } if figure.starts_with("loss") => {
+                self.steps.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A workshop that has twelve long solutions to learn from.
+async fn workshop(place: &Place, sft: &str) -> (Workshop, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let observer = Arc::clone(&told);
+    let gather = "gather_tasks: 12";
+    let mut workshop = workshop_that_trains(place, knows_all, gather, sft, observer).await;
+    workshop.splits.evolve = problems(
+        |number| {
+            let patience = " Take your time.".repeat(40);
+            format!("Question {number} to learn from?{patience}")
+        },
+        12,
+    );
+    (workshop, told)
+}
+
+async fn round(workshop: &Workshop) -> Result<(), RunError> {
+    let head = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let round = workshop.model_loop(1, &head, None, &mut history.discoveries);
+    round.await.map(drop)
+}
+
+/// The error of a round under `sft`, which has done no step and written no checkpoint.
+async fn refused(place: &Place, sft: &str) -> RunError {
+    let (workshop, told) = workshop(place, sft).await;
+    let error = round(&workshop).await.expect_err("no room");
+    assert_eq!(told.steps.load(Ordering::Relaxed), 0);
+    assert!(!directory(place).join("training").exists());
+    assert!(trainings(&workshop).await.is_empty());
+    assert_eq!(error.exit_code(), 3, "{error}");
+    error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_does_not_fit_is_refused_before_the_first_step() {
+    for method in [LORA, FULL] {
+        let place = Place::new();
+        let error = refused(&place, &format!("{method}, memory_mib: 8")).await;
+        let RunError::Train(TrainError::Memory {
+            tokens,
+            needed_mib,
+            fixed_mib,
+            available_mib,
+        }) = error
+        else {
+            panic!("{method}: {error}");
+        };
+        assert!((3600..5400).contains(&tokens), "{method}: {error}");
+        assert_eq!(available_mib, 8);
+        assert!(fixed_mib < 8 && needed_mib > 16, "{method}: {error}");
+        let hint = error.hint().unwrap_or_default();
+        for setting in ["memory_mib", "sft.batch", "accumulate", "max_tokens"] {
+            assert!(hint.contains(setting), "{setting}: {hint}");
+        }
+        // The same run goes on where it may take more, with the rollouts that it has.
+        let (workshop, told) = workshop(&place, &format!("{method}, memory_mib: 256")).await;
+        round(&workshop).await.expect("a round");
+        assert_eq!(told.steps.load(Ordering::Relaxed), 2, "{method}");
+        assert!(told.line_with("computing blocks twice").is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_batch_fits_it_is_not_the_batch_that_is_blamed() {
+    let wide = LORA.replace("rank: 4", "rank: 64");
+    for method in [wide.as_str(), FULL] {
+        let place = Place::new();
+        let error = refused(&place, &format!("{method}, memory_mib: 1")).await;
+        let is_fixed = matches!(
+            error,
+            RunError::Train(TrainError::FixedMemory {
+                available_mib: 1,
+                ..
+            })
+        );
+        assert!(is_fixed, "{method}: {error}");
+        let hint = error.hint().unwrap_or_default();
+        assert!(hint.starts_with("No batch is small enough"), "{hint}");
+        assert!(hint.contains("memory_mib"), "{hint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_less_memory_blocks_are_computed_twice_to_the_same_weights() {
+    for method in [LORA, FULL] {
+        let mut weights = Vec::new();
+        for (limit, is_twice) in [("", false), (", memory_mib: 30", true)] {
+            let place = Place::new();
+            let (workshop, told) = workshop(&place, &format!("{method}{limit}")).await;
+            round(&workshop).await.expect("a round");
+            let line = told.line_with("needs up to").expect("a plan");
+            assert_eq!(line.contains("computing blocks twice"), is_twice, "{line}");
+            weights.push(trainings(&workshop).await.remove(0).adapter);
+        }
+        assert!(weights[0].is_some());
+        assert_eq!(weights[0], weights[1], "{method}");
+    }
+}
+
+#[test]
+fn a_limit_must_be_of_this_machine_and_above_zero() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", CONFIG);
+    for (limit, told) in [
+        ("0", "must be at least 1"),
+        ("-1", "invalid value"),
+        ("1.5", "invalid type"),
+    ] {
+        let setting = format!("model_loop.sft.memory_mib={limit}");
+        let refused = place.run(&["run", "--config", "run.yaml", "--set", &setting]);
+        assert!(refused.contains("model_loop.sft.memory_mib: "), "{refused}");
+        assert!(refused.contains(told), "{refused}");
+        assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    }
+}
