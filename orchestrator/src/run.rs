@@ -278,6 +278,7 @@ fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
 impl Workshop {
     /// All rounds, each with its place in the table and, if asked for, its 2×2.
     async fn rounds(&self) -> Result<(), RunError> {
+        self.foresee_training().await?;
         let start = self.head("v1")?;
         self.evaluate(0, "baseline", &start, None).await?;
         let mut standing = Standing {

@@ -1,4 +1,5 @@
-//! Whether a training has room, in memory and on the disk, before its first step.
+//! Whether a training has room, in memory and on the disk: before a run's first rollout as far as it is
+//! known then, and before a training's first step.
 
 use std::path::Path;
 
@@ -8,9 +9,41 @@ use trainer::plan::{DiskPlan, MemoryPlan};
 use trainer::{Dataset, Method, TrainError, TrainOptions};
 
 use crate::error::RunError;
+use crate::serving;
 use crate::workshop::Workshop;
 
 impl Workshop {
+    /// Tell what fine-tuning will take of the memory, before a run has done anything. How long its
+    /// batches get isn't known yet; where there is no room for the shortest, the rollouts would be for
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`TrainError::FixedMemory`] or [`TrainError::Memory`] when no batch can be held.
+    pub(crate) async fn foresee_training(&self) -> Result<(), RunError> {
+        if !serving::trains(&self.loaded.config) || !self.store.is_untouched().await? {
+            return Ok(());
+        }
+        let model = &self.require_base()?.model;
+        // A card's memory is not the machine's.
+        if !model.device().is_cpu() {
+            return Ok(());
+        }
+        let sft = &self.loaded.config.model_loop.sft;
+        let options = sft.options(0);
+        let is_validated = sft.validation > 0.0;
+        let plan = MemoryPlan::least(&model.config, model.arithmetic(), &options, is_validated);
+        plan.recompute_within(self.memory_to_train())?;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        self.line(format!(
+            "{} takes {:.1} GiB of memory, and {:.1} MiB more for each token of a batch ({:.1} with blocks computed twice)",
+            work(&options.method),
+            gib(plan.fixed_bytes()),
+            mib(plan.activations),
+            mib(plan.recomputed_activations),
+        ));
+        Ok(())
+    }
+
     /// The options with what the machine's memory decides, once it is certain that the largest batch
     /// and the checkpoints can be held.
     ///
@@ -37,7 +70,6 @@ impl Workshop {
                 free_mib: free >> 20,
             });
         }
-        // A card's memory is not the machine's.
         if !model.device().is_cpu() {
             return Ok(options);
         }

@@ -57,6 +57,28 @@ impl MemoryPlan {
             .map(|rows| count(tokens_of(rows.iter())))
             .max()
             .unwrap_or(0);
+        Self::of(config, arithmetic, options, batch_tokens, validated)
+    }
+
+    /// The least that `options` can take, whatever is learnt from: the plan of a batch of one token.
+    /// `is_validated` says whether rows will be held out.
+    pub fn least(
+        config: &ModelConfig,
+        arithmetic: Arithmetic,
+        options: &TrainOptions,
+        is_validated: bool,
+    ) -> Self {
+        Self::of(config, arithmetic, options, 1, u64::from(is_validated))
+    }
+
+    /// The plan with batches of up to `batch_tokens`, and of `validated` tokens held out.
+    fn of(
+        config: &ModelConfig,
+        arithmetic: Arithmetic,
+        options: &TrainOptions,
+        batch_tokens: usize,
+        validated: u64,
+    ) -> Self {
         let (hidden, inner) = (count(config.hidden_size), count(config.intermediate_size));
         let (query, key_value) = widths(config);
         let layers = count(config.num_hidden_layers);
@@ -343,5 +365,29 @@ mod tests {
             within(&plan, mib(4) - 1),
             Err("training takes 4 MiB whatever the batch, and 3 may be taken".into())
         );
+    }
+
+    #[test]
+    fn the_least_is_what_no_dataset_is_below() {
+        for method in [lora(), Method::Full] {
+            for (accumulate, is_validated) in [(1, false), (2, false), (1, true)] {
+                let options = TrainOptions {
+                    batch: 1,
+                    accumulate,
+                    ..TrainOptions::plain(method.clone())
+                };
+                let least = MemoryPlan::least(&config(), Arithmetic::F32, &options, is_validated);
+                let mut rows = dataset(4, 1);
+                if is_validated {
+                    rows = rows.hold_out(|row| row.id == "0").expect("rows");
+                }
+                let plan = MemoryPlan::new(&config(), Arithmetic::F32, &rows, &options);
+                assert_eq!(least.fixed_bytes(), plan.fixed_bytes(), "{method}");
+                for recompute in [false, true] {
+                    assert!(least.bytes(recompute) < plan.bytes(recompute), "{method}");
+                }
+                assert_eq!(least.batch_tokens, 1);
+            }
+        }
     }
 }

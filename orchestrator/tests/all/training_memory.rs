@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use coharness::error::RunError;
 use coharness::history::History;
 use coharness::observer::{Notice, Observer};
+use coharness::store::Store;
 use coharness::workshop::Workshop;
 use trainer::TrainError;
 
-use crate::full_training::{directory, knows_all, problems, trainings, workshop_that_trains};
+use crate::full_training::{
+    directory, knows_all, model, problems, trainings, workshop_that_trains,
+};
 use crate::{CONFIG, Place, tasks};
 
 /// Trained in a batch of six rows of about seven hundred tokens: some 35 MiB, and 26 with blocks computed
@@ -140,6 +143,41 @@ async fn with_less_memory_blocks_are_computed_twice_to_the_same_weights() {
         }
         assert!(weights[0].is_some());
         assert_eq!(weights[0], weights[1], "{method}");
+    }
+}
+
+/// What is known before the rollouts is checked before them.
+#[tokio::test]
+async fn a_run_that_could_never_train_does_not_begin() {
+    let place = Place::new();
+    model(&place);
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", &CONFIG.replace("model.gguf", "tiny"));
+    for more in ["model_loop.sft.method=full", "model_loop.sft.rank=64"] {
+        let refused = place.run(&[
+            "run",
+            "--config",
+            "run.yaml",
+            "--allow-weak-sandbox",
+            "--set",
+            more,
+            "--set",
+            "model_loop.sft.memory_mib=1",
+        ]);
+        assert!(
+            refused.contains("MiB whatever the batch, and 1 may be taken"),
+            "{refused}"
+        );
+        assert!(
+            refused.contains("hint: No batch is small enough"),
+            "{refused}"
+        );
+        assert!(refused.ends_with("--- exit 3\n"), "{refused}");
+        assert!(!refused.contains("baseline"), "{refused}");
+        // So another configuration may take the place of this one.
+        let store = Store::open(&directory(&place)).await.expect("a store");
+        assert!(store.is_untouched().await.expect("an answer"));
+        store.close().await;
     }
 }
 
