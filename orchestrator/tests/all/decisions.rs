@@ -11,7 +11,8 @@ use coharness::workshop::Workshop;
 use rollout::{Message, Policy, PolicyError};
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
+use crate::counting;
+use crate::scene::{FortyTwo, Scene, Scripted, first_number, small};
 
 /// Problems that the critic sees; those with higher numbers are the gate's.
 const EVOLVE: u32 = 12;
@@ -56,8 +57,7 @@ fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
 }
 
 async fn workshop(directory: &Path, objective: &str) -> Workshop {
-    let text = |number: u32| format!("How many sides have {number} squares?");
-    let mut tasks = numbered("square", EVOLVE + GATE, text, |number| 4 * number);
+    let mut tasks = counting::squares(EVOLVE + GATE);
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = tasks.split_off(EVOLVE as usize);
     splits.evolve = tasks;

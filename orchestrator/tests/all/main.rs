@@ -7,6 +7,7 @@ mod by_hand;
 mod code;
 mod commands;
 mod config;
+mod counting;
 mod critic;
 mod critic_llama;
 mod data;

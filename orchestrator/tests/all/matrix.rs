@@ -9,14 +9,14 @@ use coharness::observer::{Notice, Observer};
 use coharness::report::{Matrix, Report};
 use coharness::run::Saved;
 use coharness::splits::Splits;
-use coharness::standing::Standing;
 use coharness::store::Store;
 use coharness::workshop::Workshop;
 use rollout::{Message, Policy};
 use serde_json::{Value, json};
 
+use crate::counting::{self, boxed, level, number_in};
 use crate::full_training::model;
-use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, on, small, trained_on};
 use crate::server::{Answer, config, serve_all};
 use crate::{CONFIG, Place, tasks};
 
@@ -25,13 +25,9 @@ fn policy(name: &str, more: u32, asked: &Arc<AtomicU32>) -> Arc<dyn Policy> {
     let asked = Arc::clone(asked);
     Scripted::failing(name, move |messages: &[Message]| {
         asked.fetch_add(1, Ordering::Relaxed);
-        let number = first_number(&messages[messages.len() - 1].content);
-        let level = match messages[0].content.split_once("Solve up to ") {
-            Some((_, rest)) => first_number(rest),
-            None => 1,
-        };
-        let answer = 3 * number + u32::from(number > level + more);
-        Ok(format!("The answer is \\boxed{{{answer}}}."))
+        let number = number_in(messages);
+        let is_beyond = number > level(messages, 1) + more;
+        Ok(boxed(3 * number + u32::from(is_beyond)))
     })
 }
 
@@ -61,15 +57,44 @@ impl Lines {
     }
 }
 
+/// A run with ten problems to score on and weights that were trained, which solve two more.
+struct Scored {
+    workshop: Workshop,
+    lines: Arc<Lines>,
+    asked: Arc<AtomicU32>,
+}
+
+impl Scored {
+    async fn new(place: &Place, matrix: &str) -> Self {
+        let config = small([1, 4, 10], "");
+        let run = format!("{{name: small, matrix: {matrix}}}");
+        let scene = Scene {
+            config: &config.replace("{name: small}", &run),
+            splits: Splits::only_test(counting::triangles(10)),
+            directory: place.path(),
+            is_aloud: false,
+        };
+        let harness = harness::naive().expect("the shipped harness");
+        let (lines, asked) = (Arc::new(Lines::default()), Arc::new(AtomicU32::new(0)));
+        let workshop = scene
+            .watched(&harness, Arc::new(FortyTwo), lines.clone())
+            .await
+            .with_policy(None, policy("base", 0, &asked))
+            .with_policy(Some("trained"), policy("trained", 2, &asked));
+        Self {
+            workshop,
+            lines,
+            asked,
+        }
+    }
+}
+
 /// A round's place in the table, and its 2×2.
 async fn score(workshop: &Workshop, round: u32, start: &Head, head: &Head, adapter: Option<&str>) {
     let label = format!("round {round}");
     let scored = workshop.evaluate(round, &label, head, adapter).await;
     scored.expect("a cell");
-    let standing = Standing {
-        head: head.clone(),
-        adapter: adapter.map(str::to_owned),
-    };
+    let standing = adapter.map_or_else(|| on(head), |adapter| trained_on(head, adapter));
     let crossed = workshop.cross(round, start, &standing).await;
     crossed.expect("two cells");
 }
@@ -88,22 +113,11 @@ fn correct(matrix: &Matrix) -> [Option<u32>; 4] {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     let place = Place::new();
-    let asked = Arc::new(AtomicU32::new(0));
-    let text = |number: u32| format!("How many sides have {number} triangles?");
-    let test = numbered("triangle", 10, text, |number| 3 * number);
-    let scene = Scene {
-        config: &small([1, 4, 10], ""),
-        splits: Splits::only_test(test),
-        directory: place.path(),
-        is_aloud: false,
-    };
-    let harness = harness::naive().expect("the shipped harness");
-    let lines = Arc::new(Lines::default());
-    let workshop = scene
-        .watched(&harness, Arc::new(FortyTwo), lines.clone())
-        .await
-        .with_policy(None, policy("base", 0, &asked))
-        .with_policy(Some("trained"), policy("trained", 2, &asked));
+    let Scored {
+        workshop,
+        lines,
+        asked,
+    } = Scored::new(&place, "each_round").await;
     let made = || asked.swap(0, Ordering::Relaxed);
 
     let start = workshop.head("v1").expect("v1");
@@ -180,22 +194,9 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cells_of_the_last_round_alone_need_no_round() {
     let place = Place::new();
-    let asked = Arc::new(AtomicU32::new(0));
-    let text = |number: u32| format!("How many sides have {number} triangles?");
-    let config = small([1, 4, 10], "").replace("{name: small}", "{name: small, matrix: last}");
-    let scene = Scene {
-        config: &config,
-        splits: Splits::only_test(numbered("triangle", 10, text, |number| 3 * number)),
-        directory: place.path(),
-        is_aloud: false,
-    };
-    let harness = harness::naive().expect("the shipped harness");
-    let lines = Arc::new(Lines::default());
-    let workshop = scene
-        .watched(&harness, Arc::new(FortyTwo), lines.clone())
-        .await
-        .with_policy(None, policy("base", 0, &asked))
-        .with_policy(Some("trained"), policy("trained", 2, &asked));
+    let Scored {
+        workshop, lines, ..
+    } = Scored::new(&place, "last").await;
     let start = workshop.head("v1").expect("v1");
     let second = accept(&workshop, &start, "prompts.system", "Solve up to 4.");
     score(&workshop, 2, &start, &second, Some("trained")).await;

@@ -8,30 +8,22 @@ use coharness::history::History;
 use coharness::reference::Reference;
 use coharness::report::{Cause, Point, Report};
 use coharness::splits::Splits;
-use coharness::standing::Standing;
 use coharness::workshop::Workshop;
-use critic::TriedPatch;
-use registry::Origin;
-use rollout::{Message, PolicyId};
+use rollout::Message;
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+use crate::counting::{self, boxed, level, number_in};
+use crate::scene::{FortyTwo, Scene, Scripted, accept, accepted, on, remember, small};
 
 /// Solves as many of forty problems as the prompt says.
 fn reply(messages: &[Message]) -> String {
-    let number = first_number(&messages[messages.len() - 1].content);
-    let level = match messages[0].content.split_once("Solve up to ") {
-        Some((_, rest)) => first_number(rest),
-        None => 10,
-    };
-    let answer = 4 * number + u32::from(number > level);
-    format!("The answer is \\boxed{{{answer}}}.")
+    let number = number_in(messages);
+    boxed(4 * number + u32::from(number > level(messages, 10)))
 }
 
 async fn workshop(directory: &Path) -> Workshop {
-    let text = |number: u32| format!("How many sides have {number} squares?");
     let mut splits = Splits::only_test(Vec::new());
-    splits.gate = numbered("square", 40, text, |number| 4 * number);
+    splits.gate = counting::squares(40);
     let scene = Scene {
         config: &small([1, 40, 1], "gate: {reference_every: 2}"),
         splits,
@@ -41,13 +33,6 @@ async fn workshop(directory: &Path) -> Workshop {
     let start = harness::naive().expect("the shipped harness");
     let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
     workshop.with_policy(None, Scripted::policy("counts", reply))
-}
-
-fn on(head: &Head) -> Standing {
-    Standing {
-        head: head.clone(),
-        adapter: None,
-    }
 }
 
 /// A version that solves `level` of the problems.
@@ -67,14 +52,7 @@ async fn checks(workshop: &Workshop) -> (Vec<String>, History) {
     for (round, level) in [(2, 30), (4, 28), (6, 18), (8, 0)] {
         if level > 0 {
             head = version(workshop, &head, level);
-            let Origin::Patch(acceptance) = &head.version.origin else {
-                panic!("{:?}", head.version.origin);
-            };
-            history.tried.push(TriedPatch {
-                patch: acceptance.decision.patch.clone(),
-                policy: PolicyId::new("counts"),
-                is_accepted: true,
-            });
+            remember(&mut history, &head, "counts");
         }
         // Rounds between checks change nothing.
         for round in [round - 1, round] {
@@ -92,12 +70,7 @@ async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_ther
     let scene = workshop(place.path()).await;
     let (names, history) = checks(&scene).await;
     assert_eq!(names, ["v2", "v3", "v5", "v5"]);
-    let accepted: Vec<bool> = history
-        .tried
-        .iter()
-        .map(|tried| tried.is_accepted)
-        .collect();
-    assert_eq!(accepted, [true, false, false]);
+    assert_eq!(accepted(&history), [true, false, false]);
 
     let report = Report::read(&scene.store).await.expect("a report");
     let rows: Vec<(u32, Point, &str, u32, u32, bool)> = report

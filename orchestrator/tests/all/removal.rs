@@ -8,30 +8,28 @@ use coharness::harness_loop::Head;
 use coharness::history::History;
 use coharness::report::Report;
 use coharness::splits::Splits;
-use coharness::standing::Standing;
 use coharness::workshop::Workshop;
 use registry::Origin;
 use rollout::{Message, Policy, PolicyError};
 
 use crate::Place;
-use crate::scene::{FortyTwo, Scene, Scripted, accept, first_number, numbered, small};
+use crate::counting::{self, boxed, number_in};
+use crate::scene::{FortyTwo, Scene, Scripted, accept, on, small};
 
 /// What the model needs to be told.
 const TOLD: &str = "Write the final answer in a box.";
 
 /// Knows the answer, and gives it where it is told how.
 fn reply(messages: &[Message]) -> String {
-    let answer = 3 * first_number(&messages[messages.len() - 1].content);
     match messages[0].content.contains("in a box") {
-        true => format!("The answer is \\boxed{{{answer}}}."),
+        true => boxed(3 * number_in(messages)),
         false => "I know, but I won't say.".to_owned(),
     }
 }
 
 async fn workshop(directory: &Path, margin: u32, policy: Arc<dyn Policy>) -> Workshop {
-    let text = |number: u32| format!("How many sides have {number} triangles?");
     let mut splits = Splits::only_test(Vec::new());
-    splits.gate = numbered("triangle", 80, text, |number| 3 * number);
+    splits.gate = counting::triangles(80);
     let more = format!(
         "gate: {{tasks: 30, retest_every: 1, retest_margin_points: {margin}}}
 faults: {{first_pause_ms: 1, longest_pause_s: 1}}"
@@ -61,10 +59,7 @@ fn patched(workshop: &Workshop) -> Head {
 async fn rounds(workshop: &Workshop) -> (Vec<String>, History) {
     let first = workshop.head("v1").expect("v1");
     let mut history = History::new(0.05);
-    let mut standing = Standing {
-        head: patched(workshop),
-        adapter: None,
-    };
+    let mut standing = on(&patched(workshop));
     let mut names = Vec::new();
     for round in 2..=4 {
         let left = workshop.retest(round, standing, &mut history).await;
@@ -156,10 +151,7 @@ async fn a_patch_that_others_build_on_is_told_of_and_not_tried() {
     let workshop = workshop(place.path(), 10, Scripted::policy("knows", reply)).await;
     let first = workshop.head("v1").expect("v1");
     let below = accept(&workshop, &first, "prompts.final_answer", "Be brief.");
-    let standing = Standing {
-        head: accept(&workshop, &below, "prompts.final_answer", TOLD),
-        adapter: None,
-    };
+    let standing = on(&accept(&workshop, &below, "prompts.final_answer", TOLD));
     let mut history = History::new(0.05);
     let kept = workshop.retest(2, standing, &mut history).await;
     assert_eq!(kept.expect("a decision").head.name(), "v3");
@@ -182,8 +174,7 @@ async fn a_patch_whose_pairs_could_not_be_made_is_tried_without_again() {
     let is_down = Arc::new(AtomicBool::new(true));
     let down = Arc::clone(&is_down);
     let policy = Scripted::failing("knows", move |messages| {
-        let number = first_number(&messages[messages.len() - 1].content);
-        if down.load(Ordering::Relaxed) && number.is_multiple_of(3) {
+        if down.load(Ordering::Relaxed) && number_in(messages).is_multiple_of(3) {
             return Err(PolicyError::Unavailable {
                 attempts: 1,
                 reason: "not now".into(),
@@ -193,10 +184,7 @@ async fn a_patch_whose_pairs_could_not_be_made_is_tried_without_again() {
     });
     let workshop = workshop(place.path(), 20, policy).await;
     let mut history = History::new(0.05);
-    let standing = Standing {
-        head: patched(&workshop),
-        adapter: None,
-    };
+    let standing = on(&patched(&workshop));
     let kept = workshop.retest(2, standing, &mut history).await;
     let kept = kept.expect("a decision");
     assert_eq!(kept.head.name(), "v3");

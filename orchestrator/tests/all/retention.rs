@@ -6,23 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use coharness::config::SuiteConfig;
 use coharness::history::History;
 use coharness::report::{Cause, Report};
-use coharness::splits::{Splits, Suite};
-use coharness::standing::Standing;
+use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use rollout::{Message, Task};
 use serde_json::{Value, json};
 
-use crate::scene::{FortyTwo, Scene, Scripted, first_number, numbered, small};
+use crate::counting::{self, boxed, number_in, spiders};
+use crate::scene::{FortyTwo, Scene, Scripted, first_number, on, small, trained_on};
 use crate::server::{Answer, config, serve};
 use crate::{CONFIG, Place, forget_times, subjects, tasks};
-
-fn spiders(count: u32) -> Vec<Task> {
-    let text = |number: u32| format!("How many legs do {number} spiders have?");
-    numbered("spider", count, text, |number| 8 * number)
-}
 
 /// The tasks as a file.
 fn lines(tasks: &[Task]) -> String {
@@ -229,13 +223,8 @@ fn a_suite_that_shares_a_problem_or_is_too_small_is_refused_by_name() {
 }
 
 async fn workshop(directory: &Path) -> Workshop {
-    let text = "{name: legs, path: none, tasks: 40}";
-    let config: SuiteConfig = harness::yaml::from_str(text).expect("a suite");
     let mut splits = Splits::only_test(Vec::new());
-    splits.suites = vec![Suite {
-        config,
-        tasks: spiders(40),
-    }];
+    splits.suites = vec![counting::legs(40)];
     let scene = Scene {
         config: &small([1, 4, 1], ""),
         splits,
@@ -243,13 +232,13 @@ async fn workshop(directory: &Path) -> Workshop {
         is_aloud: false,
     };
     let harness = harness::naive().expect("the shipped harness");
-    let knows = |messages: &[Message]| legs(messages, 8);
+    let knows = |messages: &[Message]| boxed(8 * number_in(messages));
     // Two of forty: five points, which are tolerated.
     let slips = |messages: &[Message]| {
-        let task = &messages[messages.len() - 1].content;
-        legs(messages, 8 - u32::from(first_number(task) % 20 == 7))
+        let number = number_in(messages);
+        boxed((8 - u32::from(number % 20 == 7)) * number)
     };
-    let forgets = |messages: &[Message]| legs(messages, 6);
+    let forgets = |messages: &[Message]| boxed(6 * number_in(messages));
     scene
         .with_tools(&harness, Arc::new(FortyTwo))
         .await
@@ -258,30 +247,21 @@ async fn workshop(directory: &Path) -> Workshop {
         .with_policy(Some("forgets"), Scripted::policy("forgets", forgets))
 }
 
-fn legs(messages: &[Message], each: u32) -> String {
-    let task = &messages[messages.len() - 1].content;
-    format!("The answer is \\boxed{{{}}}.", each * first_number(task))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_that_forget_are_taken_back_and_those_that_keep_within_the_tolerance_stay() {
     let place = Place::new();
     let workshop = workshop(place.path()).await;
     let head = workshop.head("v1").expect("v1");
-    let with = |adapter: Option<&str>| Standing {
-        head: head.clone(),
-        adapter: adapter.map(str::to_owned),
-    };
-    let before = with(None);
+    let before = on(&head);
     let mut history = History::new(0.05);
     let mut retain = async |round, after| {
         let kept = workshop.retain(round, &before, after, &mut history).await;
         kept.expect("a decision")
     };
-    assert_eq!(retain(1, with(None)).await.adapter, None, "nothing changed");
-    let kept = retain(2, with(Some("slips"))).await;
+    assert_eq!(retain(1, on(&head)).await.adapter, None, "nothing changed");
+    let kept = retain(2, trained_on(&head, "slips")).await;
     assert_eq!(kept.adapter.as_deref(), Some("slips"));
-    let kept = retain(3, with(Some("forgets"))).await;
+    let kept = retain(3, trained_on(&head, "forgets")).await;
     assert_eq!((kept.adapter, kept.head.name()), (None, "v1".into()));
 
     let report = Report::read(&workshop.store).await.expect("a report");

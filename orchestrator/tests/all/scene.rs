@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use coharness::config::{Config, Loaded};
 use coharness::harness_loop::Head;
+use coharness::history::History;
 use coharness::observer::{Notice, Observer, Silent};
 use coharness::run::registry_path;
 use coharness::splits::Splits;
+use coharness::standing::Standing;
 use coharness::stop::Stop;
 use coharness::store::Store;
 use coharness::workshop::{Environment, Parts, Workshop};
+use critic::TriedPatch;
 use harness::{Dimension, Harness, Patch, PatchOp};
-use registry::{Acceptance, Decision, Delta, ModelId, Provenance, Registry, RunId};
+use registry::{Acceptance, Decision, Delta, ModelId, Origin, Provenance, Registry, RunId};
 use rollout::{
     BoxFuture, Completion, CompletionRequest, Finish, Message, Policy, PolicyError, PolicyId, Task,
     TaskId, ToolFault, ToolRunner, Usage,
@@ -262,6 +265,41 @@ pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str
     Head {
         version,
         harness: Arc::new(harness),
+    }
+}
+
+/// Lets the critic know of the patch that led to `head`, as the harness loop does where the gate accepts one
+/// with the weights of `policy`.
+pub(crate) fn remember(history: &mut History, head: &Head, policy: &str) {
+    let Origin::Patch(acceptance) = &head.version.origin else {
+        panic!("{:?}", head.version.origin);
+    };
+    history.tried.push(TriedPatch {
+        patch: acceptance.decision.patch.clone(),
+        policy: PolicyId::new(policy),
+        is_accepted: true,
+    });
+}
+
+/// What the critic knows of each patch: whether it counts as accepted.
+pub(crate) fn accepted(history: &History) -> Vec<bool> {
+    let tried = history.tried.iter();
+    tried.map(|tried| tried.is_accepted).collect()
+}
+
+/// A run on this version, with the base weights.
+pub(crate) fn on(head: &Head) -> Standing {
+    Standing {
+        head: head.clone(),
+        adapter: None,
+    }
+}
+
+/// The same with trained weights.
+pub(crate) fn trained_on(head: &Head, adapter: &str) -> Standing {
+    Standing {
+        head: head.clone(),
+        adapter: Some(adapter.to_owned()),
     }
 }
 

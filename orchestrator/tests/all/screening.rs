@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use coharness::config::SuiteConfig;
 use coharness::error::RunError;
 use coharness::history::History;
 use coharness::report::{RefusedRow, Report};
-use coharness::splits::{Splits, Suite};
+use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use critic::TriedPatch;
 use critic::llm::{Chat, ChatError, ChatReply, ChatRequest};
@@ -19,6 +18,7 @@ use sandbox::{Execution, Exit, SandboxPolicy};
 use serde_json::{Value, json};
 
 use crate::Place;
+use crate::counting;
 use crate::scene::{Scene, Scripted, numbered, small};
 
 const MORE: &str = "\
@@ -130,16 +130,10 @@ async fn workshop_with(
     tools: Arc<dyn ToolRunner>,
     more: &str,
 ) -> Workshop {
-    let suite: SuiteConfig =
-        harness::yaml::from_str("{name: legs, path: none, tasks: 20}").expect("a suite");
-    let text = |number: u32| format!("How many legs do {number} spiders have?");
     let mut splits = Splits::only_test(sums("test", 21));
     splits.evolve = sums("evolve", 1);
     splits.gate = sums("gate", 11);
-    splits.suites = vec![Suite {
-        config: suite,
-        tasks: numbered("spider", 20, text, |number| 8 * number),
-    }];
+    splits.suites = vec![counting::legs(20)];
     let scene = Scene {
         config: &small([4, 4, 1], more),
         splits,
