@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use harness::Harness;
 use registry::Registry;
 use rollout::task::{Split, Task, load_tasks};
-use rollout::trajectory::Trajectory;
+use rollout::trajectory::{Trajectory, Usage};
 use serde::Serialize;
 
 use crate::config::Loaded;
@@ -305,28 +305,27 @@ impl ProblemResult {
 
 impl Cost {
     fn of(trajectories: &[&Trajectory]) -> Self {
-        let mut cost = Cost {
-            rollouts: trajectories.len(),
-            ..Cost::default()
-        };
-        let mut seconds: Vec<f64> = Vec::with_capacity(trajectories.len());
-        for trajectory in trajectories {
-            let usage = &trajectory.usage;
-            cost.prompt_tokens += usage.prompt_tokens;
-            cost.completion_tokens += usage.completion_tokens;
-            cost.reasoning_tokens += usage.reasoning_tokens;
-            cost.is_estimated |= usage.is_estimated;
-            seconds.push(Duration::from_millis(trajectory.wall_ms).as_secs_f64());
-        }
+        let usage: Usage = trajectories.iter().map(|t| &t.usage).sum();
+        let walls = trajectories.iter().map(|t| t.wall_ms);
+        let mut seconds: Vec<f64> = walls
+            .map(|wall_ms| Duration::from_millis(wall_ms).as_secs_f64())
+            .collect();
         seconds.sort_by(f64::total_cmp);
         let at = |percent: usize| {
             let rank = (seconds.len() * percent).div_ceil(100).max(1) - 1;
             seconds.get(rank).copied().unwrap_or_default()
         };
-        cost.rollout_seconds = seconds.iter().sum();
-        cost.median_seconds = at(50);
-        cost.p95_seconds = at(95);
-        cost
+        Cost {
+            rollouts: trajectories.len(),
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            is_estimated: usage.is_estimated,
+            rollout_seconds: seconds.iter().sum(),
+            median_seconds: at(50),
+            p95_seconds: at(95),
+            wall_seconds: 0.0,
+        }
     }
 }
 

@@ -365,6 +365,16 @@ impl Usage {
     }
 }
 
+impl<'a> std::iter::Sum<&'a Usage> for Usage {
+    fn sum<I: Iterator<Item = &'a Usage>>(usages: I) -> Self {
+        let mut total = Usage::default();
+        for usage in usages {
+            total.add(usage);
+        }
+        total
+    }
+}
+
 /// What the verifier says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -36,15 +36,12 @@ pub struct Spend {
 impl Spend {
     /// Of rollouts that ended.
     fn of(trajectories: &[&Trajectory], prices: Option<&PriceConfig>) -> Self {
-        let mut usage = Usage::default();
-        let mut wall = Duration::ZERO;
-        for trajectory in trajectories {
-            usage.add(&trajectory.usage);
-            wall = wall.saturating_add(Duration::from_millis(trajectory.wall_ms));
-        }
+        let usage: Usage = trajectories.iter().map(|t| &t.usage).sum();
+        let walls = trajectories.iter().map(|t| t.wall_ms);
+        let wall_ms = walls.fold(0, u64::saturating_add);
         Self {
             rollouts: u32::try_from(trajectories.len()).unwrap_or(u32::MAX),
-            seconds: wall.as_secs_f64(),
+            seconds: Duration::from_millis(wall_ms).as_secs_f64(),
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             completion_tokens: usage.completion_tokens,

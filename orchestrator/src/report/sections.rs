@@ -1,6 +1,7 @@
 //! Parts of the report that are counted from rows.
 
 use critic::{Critique, DIMENSIONS, Scoreboard};
+use rollout::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::{EvaluateRow, PatchRow};
@@ -54,16 +55,18 @@ pub struct CriticSection {
 
 impl CriticSection {
     pub(super) fn of(critiques: &[Critique]) -> Self {
-        let mut section = Self::default();
+        let usage: Usage = critiques.iter().map(|c| &c.cost.usage).sum();
+        let mut section = Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            is_estimated: usage.is_estimated,
+            ..Self::default()
+        };
         for critique in critiques {
-            let usage = &critique.cost.usage;
             section.critiques += 1;
             section.skipped += u32::from(critique.skipped.is_some());
             section.calls += critique.cost.calls;
             section.unusable += critique.cost.unusable;
-            section.prompt_tokens += usage.prompt_tokens;
-            section.completion_tokens += usage.completion_tokens;
-            section.is_estimated |= usage.is_estimated;
             section.records += critique.records.len();
             section.dropped += critique.dropped.len();
             section.disagreements += critique.disagreements.len();
