@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use critic::{LeakGuard, Proposal, TriedPatch, at_risk};
+use critic::{Proposal, TriedPatch, at_risk};
 use harness::{Example, Harness, Hook, HookPoint, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::tools::Script;
@@ -63,13 +63,12 @@ impl Workshop {
         count: usize,
         tried: &mut Vec<TriedPatch>,
     ) -> Result<(Vec<Screened>, Vec<RefusedRow>), RunError> {
-        let guard = LeakGuard::new(self.splits.held_out(), self.splits.evolve.iter());
         let (mut passed, mut refused) = (Vec::new(), Vec::new());
         for mut proposal in proposals {
             if passed.len() == count {
                 break;
             }
-            match self.check(diagnosed, &guard, &proposal).await? {
+            match self.check(diagnosed, &proposal).await? {
                 Ok(harness) => {
                     let before = &diagnosed.head.harness;
                     let risks = at_risk(before, &harness, diagnosed.trajectories);
@@ -105,11 +104,10 @@ impl Workshop {
     async fn check(
         &self,
         diagnosed: &Diagnosed<'_>,
-        guard: &LeakGuard,
         proposal: &Proposal,
     ) -> Result<Result<Harness, String>, RunError> {
         let before = &diagnosed.head.harness;
-        if let Err(leak) = guard.check(&proposal.patch) {
+        if let Err(leak) = self.leak_guard().check(&proposal.patch) {
             return Ok(Err(leak.to_string()));
         }
         let after = match proposal.patch.apply(before) {

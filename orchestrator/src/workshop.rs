@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use critic::LeakGuard;
 use critic::llm::Chat;
 use harness::{CallFormat, Harness, Hook, ToolState};
 use model::decode::EngineOptions;
@@ -94,8 +95,10 @@ pub struct Parts {
 pub struct Workshop {
     /// The configuration.
     pub loaded: Loaded,
-    /// The problems.
-    pub splits: Splits,
+    /// The problems: the same ones for as long as there is this workshop.
+    pub(crate) splits: Splits,
+    /// What no patch may carry of them, once a patch was looked at.
+    leak_guard: OnceLock<LeakGuard>,
     /// The run's database.
     pub store: Store,
     /// Harness versions.
@@ -175,6 +178,7 @@ impl Workshop {
         Self {
             loaded,
             splits,
+            leak_guard: OnceLock::new(),
             store,
             registry: Mutex::new(registry),
             directory,
@@ -209,6 +213,19 @@ impl Workshop {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         ready.push((adapter.map(str::to_owned), policy));
         self
+    }
+
+    /// The problems.
+    pub fn splits(&self) -> &Splits {
+        &self.splits
+    }
+
+    /// The guard against patches that carry problems of the gate, the sealed test or a suite. It is made
+    /// when it is first asked for, out of every problem of the run, and then kept.
+    pub(crate) fn leak_guard(&self) -> &LeakGuard {
+        let splits = &self.splits;
+        let made = || LeakGuard::new(splits.held_out(), splits.evolve.iter());
+        self.leak_guard.get_or_init(made)
     }
 
     /// The root of the run's seeds.

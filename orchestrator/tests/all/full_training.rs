@@ -109,13 +109,34 @@ async fn workshop_that_gathers(
     sft: &str,
     observer: Arc<Steps>,
 ) -> Workshop {
-    let sft = format!("method: full, batch: 6, learning_rate: 1.0e-2, {sft}");
+    let sft = full(sft);
     workshop_that_trains(place, reply, gather, &sft, observer).await
+}
+
+/// What `model_loop.sft` says of a full training, and `more`.
+fn full(more: &str) -> String {
+    format!("method: full, batch: 6, learning_rate: 1.0e-2, {more}")
 }
 
 /// The same with all that `model_loop.sft` says.
 pub(crate) async fn workshop_that_trains(
     place: &Place,
+    reply: fn(&[Message]) -> String,
+    gather: &str,
+    sft: &str,
+    observer: Arc<dyn Observer>,
+) -> Workshop {
+    workshop_that_asks(place, to_learn, reply, gather, sft, observer).await
+}
+
+fn to_learn(number: u32) -> String {
+    format!("Question {number} to learn from?")
+}
+
+/// A run whose problems to learn from are these.
+async fn workshop_that_asks(
+    place: &Place,
+    asks: fn(u32) -> String,
     reply: fn(&[Message]) -> String,
     gather: &str,
     sft: &str,
@@ -139,7 +160,7 @@ model_loop:
     );
     place.write("run.yaml", &config);
     let mut splits = Splits::only_test(Vec::new());
-    splits.evolve = problems(|number| format!("Question {number} to learn from?"), 12);
+    splits.evolve = problems(asks, 12);
     splits.gate = problems(|number| format!("Question {number} to decide by?"), 8);
     let scene = Scene {
         config: &config,
@@ -389,17 +410,13 @@ async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
 /// A round on problems of which the first three are long.
 async fn round_with_long_problems(place: &Place, sft: &str) -> (TrainRow, Vec<String>) {
     let steps = Arc::new(Steps::default());
-    let mut scene = workshop(place, knows_all, sft, Arc::clone(&steps)).await;
-    scene.splits.evolve = problems(
-        |number| {
-            let times = if number <= 3 { 40 } else { 0 };
-            format!(
-                "Question {number} to learn from?{}",
-                " Take your time.".repeat(times)
-            )
-        },
-        12,
-    );
+    let asks = |number: u32| {
+        let times = if number <= 3 { 40 } else { 0 };
+        to_learn(number) + &" Take your time.".repeat(times)
+    };
+    let (sft, observer) = (full(sft), Arc::clone(&steps));
+    let gather = "gather_tasks: 12";
+    let scene = workshop_that_asks(place, asks, knows_all, gather, &sft, observer).await;
     let head = scene.head("v1").expect("v1");
     let mut history = History::new(0.05);
     let round = scene.model_loop(1, &head, None, &mut history.discoveries);

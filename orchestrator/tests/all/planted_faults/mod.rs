@@ -305,7 +305,7 @@ impl<'a> Level<'a> {
 
     /// Share of the test problems that are solved under `harness`.
     async fn of(&self, harness: &Arc<Harness>) -> f64 {
-        let trials = trials(&self.workshop.splits.test);
+        let trials = trials(&self.workshop.splits().test);
         let rolled = self
             .workshop
             .roll("test", self.policy, harness, Split::Test, &trials)
@@ -320,7 +320,7 @@ impl<'a> Level<'a> {
     /// What the rules critic names first on the evolve problems.
     async fn heaviest_cluster(&self) -> Option<Cluster> {
         let head = self.workshop.head("v1").expect("the broken harness");
-        let trials = trials(&self.workshop.splits.evolve);
+        let trials = trials(&self.workshop.splits().evolve);
         let rolled = self
             .workshop
             .roll("evolve", self.policy, &head.harness, Split::Evolve, &trials)

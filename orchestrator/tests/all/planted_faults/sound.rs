@@ -54,7 +54,7 @@ async fn the_critic_blames_no_text_of_a_working_harness() {
         };
         let workshop = scene.with_tools(&harness, Arc::new(tools.clone())).await;
         let policy: Arc<dyn Policy> = Arc::new(Reader::new());
-        let trials = trials(&workshop.splits.evolve[..PROBLEMS]);
+        let trials = trials(&workshop.splits().evolve[..PROBLEMS]);
         let rolled = workshop
             .roll("evolve", &policy, &harness, Split::Evolve, &trials)
             .await
