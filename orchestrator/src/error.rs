@@ -405,6 +405,21 @@ impl RunError {
     }
 }
 
+/// An error with its causes in one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = next.source();
+    }
+    text
+}
+
 /// How a person takes the versions after `to` off the registry's branch, up to `last`. Their tags would be in
 /// the way of the run's own versions.
 fn moving_back(to: VersionName, last: VersionName) -> String {

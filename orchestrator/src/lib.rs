@@ -13,7 +13,7 @@
 //! - [`removal`] tries the head without the patches it has; [`retention`] looks after a round whether it
 //!   has lost what it should keep, [`reference`](mod@reference) whether it is behind what it was;
 //!   [`standing`] is what the run stands on, and the way back.
-//! - [`store`] is the journal, [`report`] what it says; [`sealed_test`] scores what the run stands on,
+//! - [`store`] is the journal, [`report`] what it says, `signs` what a running process says of itself; [`sealed_test`] scores what the run stands on,
 //!   [`evaluation`] one harness alone.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
@@ -55,6 +55,7 @@ pub mod seed;
 mod selection;
 pub mod serve_model;
 pub mod serving;
+mod signs;
 pub mod splits;
 pub mod standing;
 pub mod stop;

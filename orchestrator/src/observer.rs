@@ -37,6 +37,8 @@ pub enum Notice {
     Line(String),
     /// Something the person should look at.
     Warning(String),
+    /// The same, and that the run does nothing until it is over: what it waits for, and for how long.
+    Waiting(String),
 }
 
 /// Receives notices; called from worker threads.

@@ -19,14 +19,12 @@ use crate::history::History;
 use crate::observer::Observer;
 use crate::reference::Reference;
 use crate::report::{EvaluateRow, Report, wall_seconds};
+use crate::signs::Signs;
 use crate::splits::Splits;
 use crate::standing::Standing;
 use crate::stop::Stop;
 use crate::store::{Store, StoreError};
 use crate::workshop::{Environment, Parts, Workshop, read_harness, run_name};
-
-/// Seconds between signs of life of a running process.
-pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Where a run keeps its harness versions.
 pub fn registry_path(directory: &Path) -> PathBuf {
@@ -89,10 +87,8 @@ pub async fn run(
         });
     let stop = Arc::new(Stop::new(directory.join("stop"), left));
     on_stop(Arc::clone(&stop));
-    let session = store
-        .begin_session(unix_seconds(), std::process::id())
-        .await?;
-    let heartbeat = tokio::spawn(beat(store.clone(), session));
+    let signs = Signs::begin(&store).await?;
+    let observer = signs.watching(observer);
     let outcome = async {
         let registry = Registry::open_or_create(&registry_path(&directory))?;
         {
@@ -126,9 +122,8 @@ pub async fn run(
         workshop.with_chat(chat).rounds().await
     }
     .await;
-    heartbeat.abort();
     // The session's end is a courtesy to `status`; its failure must not hide the run's own outcome.
-    let ended = store.touch_session(session, unix_seconds(), true).await;
+    let ended = signs.end(&outcome).await;
     outcome?;
     ended?;
     store.finish_run(unix_seconds()).await?;
@@ -136,14 +131,6 @@ pub async fn run(
     store.close().await;
     drop(lock);
     Ok(report)
-}
-
-async fn beat(store: Store, session: i64) {
-    loop {
-        tokio::time::sleep(HEARTBEAT).await;
-        // A missed beat shows as a stale run; the run itself meets the same fault and reports it.
-        let _ = store.touch_session(session, unix_seconds(), false).await;
-    }
 }
 
 /// What a run was started with: enough to go on without the file.

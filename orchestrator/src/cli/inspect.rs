@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use clap::Args;
 use registry::{Entry, Origin, Registry};
 
-use super::{RunName, print, say, table, told};
+use super::{RunName, print, say, table};
 use crate::clock::unix_seconds;
-use crate::error::RunError;
+use crate::error::{RunError, told};
 use crate::report::{PatchRow, Report, wall_seconds};
-use crate::run::{HEARTBEAT, registry_path};
+use crate::run::registry_path;
+use crate::signs::HEARTBEAT;
 use crate::store::{SessionRow, Store, StoreError};
 
 /// Show where runs stand.
@@ -94,6 +95,7 @@ const STATUS: [&str; 7] = [
 
 pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, RunError> {
     let mut rows = Vec::new();
+    let mut notes = Vec::new();
     let mut json = Vec::new();
     for directory in run_directories(root)? {
         let (report, sessions) = match read_run(&directory).await {
@@ -113,7 +115,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
                 continue;
             }
         };
-        let state = state(&report, &sessions, &directory);
+        let (state, note) = state(&report, &sessions, &directory);
         let patches = report.patches;
         let last = report
             .test
@@ -136,7 +138,9 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
         ]);
         let mut value = serde_json::to_value(&report).unwrap_or_default();
         value["state"] = state.into();
+        value["note"] = note.clone().into();
         json.push(value);
+        notes.extend(note.map(|note| format!("{}: {note}", name_of(&directory))));
     }
     if args.json {
         print(&serde_json::to_string_pretty(&json).unwrap_or_default());
@@ -147,30 +151,47 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
         ));
     } else {
         print(&table::rows(&STATUS, rows));
+        notes.iter().for_each(|note| print(note));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// `new`, `finished`, `running`, `stopped` (its process is gone), or `stale` for a process that holds
-/// the run but gives no sign of life.
-fn state(report: &Report, sessions: &[SessionRow], directory: &Path) -> &'static str {
+/// `new`, `finished`, `running`, `waiting` (for a server, say), `stopped` (its process is gone), or `stale`
+/// for a process that holds the run but gives no sign of life; and what it waits for, or why it stopped.
+fn state(
+    report: &Report,
+    sessions: &[SessionRow],
+    directory: &Path,
+) -> (&'static str, Option<String>) {
     let Some(last) = sessions.last() else {
-        return "new";
+        return ("new", None);
     };
     // A process that runs holds the lock, whatever its last sign of life says.
     let is_locked = std::fs::File::open(directory.join("lock"))
         .is_ok_and(|file| matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
     if report.is_finished {
-        "finished"
-    } else if is_locked {
-        let silence = unix_seconds() - last.seen_at;
-        if silence > 12 * i64::try_from(HEARTBEAT.as_secs()).unwrap_or(5) {
-            "stale"
-        } else {
-            "running"
-        }
-    } else {
-        "stopped"
+        return ("finished", None);
+    }
+    if !is_locked {
+        let lost = "its process ended without a word: it was killed, there was no room, or the machine went down";
+        let note = last.note.clone();
+        return match last.ended_at {
+            Some(_) => ("stopped", note),
+            None => ("stopped", Some(lost.to_owned())),
+        };
+    }
+    // One that is just starting has not begun a stretch of its own.
+    if last.ended_at.is_some() {
+        return ("running", None);
+    }
+    let silence = unix_seconds() - last.seen_at;
+    if silence > 12 * i64::try_from(HEARTBEAT.as_secs()).unwrap_or(5) {
+        let silence = table::duration(silence);
+        return ("stale", Some(format!("no sign of life for {silence}")));
+    }
+    match &last.note {
+        Some(note) => ("waiting", Some(note.clone())),
+        None => ("running", None),
     }
 }
 

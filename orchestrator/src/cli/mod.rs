@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::error::RunError;
+use crate::error::{RunError, told};
 
 /// Co-evolve an agent's harness and its model, in rounds.
 ///
@@ -206,21 +206,6 @@ fn explain(error: &RunError) -> ExitCode {
         say(&format!("hint: {hint}"));
     }
     ExitCode::from(error.exit_code())
-}
-
-/// An error with its causes in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let message = next.to_string();
-        if !text.contains(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        cause = next.source();
-    }
-    text
 }
 
 /// A line of data.

@@ -88,7 +88,9 @@ impl Observer for Progress {
                 }
             }
             Notice::Line(text) => self.line(slot.as_ref(), &text),
-            Notice::Warning(text) => self.line(slot.as_ref(), &format!("warning: {text}")),
+            Notice::Warning(text) | Notice::Waiting(text) => {
+                self.line(slot.as_ref(), &format!("warning: {text}"))
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ impl Workshop {
             rest = asked.map(|wait| now + wait);
             if let Some(wait) = asked.filter(|wait| *wait > LONG_WAIT) {
                 let seconds = wait.as_secs_f64();
-                self.notice(Notice::Warning(format!(
+                self.notice(Notice::Waiting(format!(
                     "the server asks to wait ({fault}): nothing is sent for {seconds:.0} s"
                 )));
                 line.postponed(job, wait);
@@ -77,7 +77,7 @@ impl Workshop {
                 Fate::Held(until) => {
                     let until = rest.map_or(until, |rest| rest.max(until));
                     let seconds = until.saturating_duration_since(now).as_secs_f64();
-                    self.notice(Notice::Warning(format!(
+                    self.notice(Notice::Waiting(format!(
                         "adapter {} can't be loaded ({fault}): nothing is sent for {seconds:.0} s; the run stops when \
                          that has gone on for {}",
                         adapter.id(),

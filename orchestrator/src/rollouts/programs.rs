@@ -94,7 +94,7 @@ impl Workshop {
                 Fate::Again => {}
                 Fate::Held(until) => {
                     let seconds = until.saturating_duration_since(now).as_secs_f64();
-                    self.notice(Notice::Warning(format!(
+                    self.notice(Notice::Waiting(format!(
                         "no program can be run ({reason}): nothing is run for {seconds:.0} s; the run stops when \
                          that has gone on for {}",
                         faults.shown_patience()

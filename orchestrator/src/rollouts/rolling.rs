@@ -260,7 +260,7 @@ impl<'a> Rolling<'a> {
             Fate::Held(until) => {
                 let seconds = until.saturating_duration_since(now).as_secs_f64();
                 let patience = self.workshop.loaded.config.faults.shown_patience();
-                self.workshop.notice(Notice::Warning(format!(
+                self.workshop.notice(Notice::Waiting(format!(
                     "no rollout succeeds ({reason}): nothing is sent for {seconds:.0} s; the run stops when \
                      that has gone on for {patience}"
                 )));
@@ -281,7 +281,7 @@ impl<'a> Rolling<'a> {
             let left = until.saturating_duration_since(Instant::now());
             let seconds = left.as_secs_f64();
             let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
-            self.workshop.notice(Notice::Warning(text));
+            self.workshop.notice(Notice::Waiting(text));
         }
     }
 

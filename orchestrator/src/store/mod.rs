@@ -159,7 +159,7 @@ pub struct RunRow {
 }
 
 /// A stretch of running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// Unix seconds of its start.
     pub started_at: i64,
@@ -169,6 +169,19 @@ pub struct SessionRow {
     pub ended_at: Option<i64>,
     /// Process id.
     pub process: i64,
+    /// What it waits for or, once it has ended, why, if the run isn't finished.
+    pub note: Option<String>,
+}
+
+/// A sign of life of a stretch of running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// Unix seconds.
+    pub now: i64,
+    /// What the stretch waits for or, at its end, why it ends.
+    pub note: Option<String>,
+    /// Whether it is the last one.
+    pub is_end: bool,
 }
 
 /// Totals over all trajectories.
@@ -316,14 +329,15 @@ impl Store {
         Ok(done.last_insert_rowid())
     }
 
-    /// Sign of life of a stretch; `is_end` closes it.
+    /// Keep a sign of life of a stretch.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn touch_session(&self, id: i64, now: i64, is_end: bool) -> Result<(), StoreError> {
-        sqlx::query("UPDATE session SET seen_at = ?, ended_at = ? WHERE id = ?")
-            .bind(now)
-            .bind(is_end.then_some(now))
+    pub async fn touch_session(&self, id: i64, sign: &Sign) -> Result<(), StoreError> {
+        sqlx::query("UPDATE session SET seen_at = ?, ended_at = ?, note = ? WHERE id = ?")
+            .bind(sign.now)
+            .bind(sign.is_end.then_some(sign.now))
+            .bind(sign.note.as_deref())
             .bind(id)
             .execute(&self.pool)
             .await?;
@@ -335,10 +349,11 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
-        let rows =
-            sqlx::query("SELECT started_at, seen_at, ended_at, process FROM session ORDER BY id")
-                .fetch_all(&self.pool)
-                .await?;
+        let rows = sqlx::query(
+            "SELECT started_at, seen_at, ended_at, process, note FROM session ORDER BY id",
+        )
+        .fetch_all(&self.pool)
+        .await?;
         rows.into_iter()
             .map(|row| {
                 Ok(SessionRow {
@@ -346,6 +361,7 @@ impl Store {
                     seen_at: row.try_get("seen_at")?,
                     ended_at: row.try_get("ended_at")?,
                     process: row.try_get("process")?,
+                    note: row.try_get("note")?,
                 })
             })
             .collect()

@@ -125,7 +125,7 @@ struct Aloud;
 
 impl Observer for Aloud {
     fn notice(&self, notice: Notice) {
-        if let Notice::Line(text) | Notice::Warning(text) = notice {
+        if let Notice::Line(text) | Notice::Warning(text) | Notice::Waiting(text) = notice {
             println!("  {text}");
         }
     }
