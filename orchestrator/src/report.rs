@@ -213,10 +213,34 @@ pub(crate) async fn rows_of<T: serde::de::DeserializeOwned>(
     store.steps(kind).await?.into_iter().map(parse).collect()
 }
 
-/// Seconds of running over all sessions.
+/// Seconds of running over all sessions; of those that don't say, by the time of day.
 pub fn wall_seconds(sessions: &[SessionRow]) -> i64 {
-    sessions
-        .iter()
-        .map(|s| (s.ended_at.unwrap_or(s.seen_at) - s.started_at).max(0))
-        .sum()
+    let by_day = |s: &SessionRow| (s.ended_at.unwrap_or(s.seen_at) - s.started_at).max(0);
+    let ran = |s: &SessionRow| s.ran_s.unwrap_or_else(|| by_day(s));
+    sessions.iter().map(ran).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_makes_no_run_longer_or_shorter() {
+        let session = |started_at: i64, seen_at: i64, ran_s: Option<i64>| SessionRow {
+            started_at,
+            seen_at,
+            ended_at: None,
+            process: 1,
+            note: None,
+            ran_s,
+        };
+        // From 1970 to the right time, back by an hour, and as an earlier version kept it.
+        let sessions = [
+            session(20, 1_760_000_000, Some(90)),
+            session(1_760_003_600, 1_760_000_030, Some(30)),
+            session(100, 160, None),
+        ];
+        assert_eq!(wall_seconds(&sessions), 180);
+        assert_eq!(wall_seconds(&sessions[2..]), 60);
+    }
 }

@@ -1,7 +1,7 @@
 //! Signs of life: what a running process writes of itself into the run's database, for `status`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -21,6 +21,7 @@ type Wait = Option<String>;
 pub(crate) struct Signs {
     store: Store,
     session: i64,
+    started: Instant,
     waits: Arc<watch::Sender<Wait>>,
     beats: JoinHandle<()>,
 }
@@ -34,12 +35,14 @@ impl Signs {
         let session = store
             .begin_session(unix_seconds(), std::process::id())
             .await?;
+        let started = Instant::now();
         let (waits, wait) = watch::channel(None);
         Ok(Self {
             store: store.clone(),
             session,
+            started,
             waits: Arc::new(waits),
-            beats: tokio::spawn(beat(store.clone(), session, wait)),
+            beats: tokio::spawn(beat(store.clone(), session, started, wait)),
         })
     }
 
@@ -57,17 +60,14 @@ impl Signs {
     /// When the store fails.
     pub(crate) async fn end(self, outcome: &Result<(), RunError>) -> Result<(), StoreError> {
         self.beats.abort();
-        let sign = Sign {
-            now: unix_seconds(),
-            note: outcome.as_ref().err().map(|error| told(error)),
-            is_end: true,
-        };
+        let note = outcome.as_ref().err().map(|error| told(error));
+        let sign = sign(self.started, note, true);
         self.store.touch_session(self.session, &sign).await
     }
 }
 
 /// Writes a sign every few seconds, and at once when a wait begins or is over.
-async fn beat(store: Store, session: i64, mut wait: watch::Receiver<Wait>) {
+async fn beat(store: Store, session: i64, started: Instant, mut wait: watch::Receiver<Wait>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(HEARTBEAT) => {}
@@ -78,13 +78,19 @@ async fn beat(store: Store, session: i64, mut wait: watch::Receiver<Wait>) {
                 }
             }
         }
-        let sign = Sign {
-            now: unix_seconds(),
-            note: wait.borrow_and_update().clone(),
-            is_end: false,
-        };
+        let note = wait.borrow_and_update().clone();
+        let sign = sign(started, note, false);
         // A missed beat shows as a stale run; the run itself meets the same fault and reports it.
         let _ = store.touch_session(session, &sign).await;
+    }
+}
+
+fn sign(started: Instant, note: Option<String>, is_end: bool) -> Sign {
+    Sign {
+        now: unix_seconds(),
+        ran_s: i64::try_from(started.elapsed().as_secs()).unwrap_or(i64::MAX),
+        note,
+        is_end,
     }
 }
 

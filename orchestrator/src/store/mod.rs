@@ -171,6 +171,8 @@ pub struct SessionRow {
     pub process: i64,
     /// What it waits for or, once it has ended, why, if the run isn't finished.
     pub note: Option<String>,
+    /// Seconds that it has run; unknown for stretches of earlier versions.
+    pub ran_s: Option<i64>,
 }
 
 /// A sign of life of a stretch of running.
@@ -178,6 +180,8 @@ pub struct SessionRow {
 pub struct Sign {
     /// Unix seconds.
     pub now: i64,
+    /// Seconds since the stretch began, by a clock that doesn't jump.
+    pub ran_s: i64,
     /// What the stretch waits for or, at its end, why it ends.
     pub note: Option<String>,
     /// Whether it is the last one.
@@ -334,13 +338,16 @@ impl Store {
     /// # Errors
     /// When the database fails.
     pub async fn touch_session(&self, id: i64, sign: &Sign) -> Result<(), StoreError> {
-        sqlx::query("UPDATE session SET seen_at = ?, ended_at = ?, note = ? WHERE id = ?")
-            .bind(sign.now)
-            .bind(sign.is_end.then_some(sign.now))
-            .bind(sign.note.as_deref())
-            .bind(id)
-            .execute(&self.pool)
-            .await?;
+        sqlx::query(
+            "UPDATE session SET seen_at = ?, ended_at = ?, note = ?, ran_s = ? WHERE id = ?",
+        )
+        .bind(sign.now)
+        .bind(sign.is_end.then_some(sign.now))
+        .bind(sign.note.as_deref())
+        .bind(sign.ran_s)
+        .bind(id)
+        .execute(&self.pool)
+        .await?;
         Ok(())
     }
 
@@ -350,7 +357,7 @@ impl Store {
     /// When the database fails.
     pub async fn sessions(&self) -> Result<Vec<SessionRow>, StoreError> {
         let rows = sqlx::query(
-            "SELECT started_at, seen_at, ended_at, process, note FROM session ORDER BY id",
+            "SELECT started_at, seen_at, ended_at, process, note, ran_s FROM session ORDER BY id",
         )
         .fetch_all(&self.pool)
         .await?;
@@ -362,6 +369,7 @@ impl Store {
                     ended_at: row.try_get("ended_at")?,
                     process: row.try_get("process")?,
                     note: row.try_get("note")?,
+                    ran_s: row.try_get("ran_s")?,
                 })
             })
             .collect()
