@@ -317,6 +317,7 @@ impl RunError {
     fn is_disk_full(&self) -> bool {
         match self {
             Self::Store(StoreError::Full) | Self::NoRoom { .. } => true,
+            Self::Registry(error) => error.is_disk_full(),
             Self::Io { source, .. }
             | Self::Export(ExportError::Io { source, .. })
             | Self::Train(TrainError::Checkpoint(CheckpointError::Io { source, .. })) => {

@@ -1,5 +1,6 @@
 //! What can go wrong in the registry, each with what a person can do about it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::id::{CommitId, VersionName};
@@ -221,6 +222,24 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
+    /// Whether there was no room for what was to be written: a full disk, or a quota that is used up.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                matches!(
+                    source.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+                )
+            }
+            // libgit2 keeps the system's word for it at the end of its message, and no number.
+            Self::Git { source, .. } => {
+                let words = ["No space left on device", "Disk quota exceeded"];
+                words.into_iter().any(|end| source.message().ends_with(end))
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn git(action: &'static str) -> impl FnOnce(git2::Error) -> Self {
         move |source| Self::Git { action, source }
     }

@@ -1,12 +1,23 @@
-//! A run's database on a disk that has no room for it.
+//! A run's database and its harness versions on a disk that has no room for them.
 
+use std::path::Path;
 use std::process::Command;
 
 use coharness::error::RunError;
 use coharness::store::{Store, StoreError};
+use registry::{Provenance, Registry};
 
 use crate::Place;
 use crate::whole_run::Unmount;
+
+/// Whether a disk with these options lies at `place` now.
+fn mount(place: &Path, options: &str) -> bool {
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+        .arg(place)
+        .output();
+    mounted.is_ok_and(|output| output.status.success())
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_has_no_room_to_be_opened_says_that_the_disk_is_full() {
@@ -22,14 +33,7 @@ async fn a_database_that_has_no_room_to_be_opened_says_that_the_disk_is_full() {
     for (number, (size, larger)) in disks.into_iter().enumerate() {
         let small = place.path().join(format!("small-{number}"));
         std::fs::create_dir(&small).expect("folder");
-        let mount = |options: &str| {
-            let mounted = Command::new("mount")
-                .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-                .arg(&small)
-                .output();
-            mounted.is_ok_and(|output| output.status.success())
-        };
-        if !mount(size) {
+        if !mount(&small, size) {
             println!("skipped: only root can mount a small disk");
             return;
         }
@@ -38,9 +42,43 @@ async fn a_database_that_has_no_room_to_be_opened_says_that_the_disk_is_full() {
         assert!(matches!(refused, StoreError::Full), "{size}: {refused}");
         assert_eq!(RunError::from(refused).exit_code(), 5);
         // Once there is room it goes on with what is there.
-        assert!(mount(larger));
+        assert!(mount(&small, larger));
         let store = Store::open(&small).await.expect("a store");
         store.create_run("small", "{}", 0).await.expect("a run");
         store.close().await;
     }
+}
+
+#[test]
+fn a_version_that_has_no_room_is_told_like_any_full_disk_and_made_once_there_is_some() {
+    let place = Place::new();
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).expect("folder");
+    if !mount(&small, "size=400k") {
+        println!("skipped: only root can mount a small disk");
+        return;
+    }
+    let _unmount = Unmount(small.clone());
+    let registry = Registry::open_or_create(&small.join("registry.git")).expect("a registry");
+    let ballast = small.join("ballast");
+    // Blocks are taken one by one: what is left has no room for a whole version.
+    let filled = std::fs::write(&ballast, vec![0_u8; 1 << 20]);
+    assert!(filled.is_err(), "the disk is smaller");
+    let start = harness::naive().expect("the shipped harness");
+    let provenance = Provenance {
+        source: "a test".into(),
+        run: None,
+        unix_seconds: 0,
+    };
+    let refused = registry.create_initial(&start, &provenance);
+    let error = RunError::from(refused.expect_err("no room"));
+    assert_eq!(error.exit_code(), 5, "{error:?}");
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.starts_with("Free some"), "{hint}");
+
+    std::fs::remove_file(&ballast).expect("the ballast goes");
+    let first = registry.create_initial(&start, &provenance).expect("v1");
+    assert_eq!(first.name.to_string(), "v1");
+    let (_, harness) = registry.load("v1").expect("it is whole");
+    assert_eq!(harness.id(), start.id());
 }
