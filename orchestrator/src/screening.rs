@@ -315,6 +315,9 @@ impl Workshop {
             };
             // A server that asks to wait has refused nothing.
             if let Some(seconds) = wait_s {
+                self.notice(Notice::Waiting(format!(
+                    "the server asks to wait: nothing is sent for {seconds} s"
+                )));
                 self.pause(Duration::from_secs(*seconds)).await?;
                 continue;
             }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coharness::error::RunError;
 use coharness::history::History;
+use coharness::observer::{Notice, Observer, Silent};
 use coharness::report::{RefusedRow, Report};
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
@@ -130,6 +131,16 @@ async fn workshop_with(
     tools: Arc<dyn ToolRunner>,
     more: &str,
 ) -> Workshop {
+    workshop_watched(directory, chat, tools, more, Arc::new(Silent)).await
+}
+
+async fn workshop_watched(
+    directory: &Path,
+    chat: Arc<Says>,
+    tools: Arc<dyn ToolRunner>,
+    more: &str,
+    observer: Arc<dyn Observer>,
+) -> Workshop {
     let mut splits = Splits::only_test(sums("test", 21));
     splits.evolve = sums("evolve", 1);
     splits.gate = sums("gate", 11);
@@ -141,7 +152,7 @@ async fn workshop_with(
         is_aloud: false,
     };
     let start = harness::naive().expect("the shipped harness");
-    let workshop = scene.with_tools(&start, tools).await;
+    let workshop = scene.watched(&start, tools, observer).await;
     workshop.with_chat(Some(chat))
 }
 
@@ -441,6 +452,46 @@ async fn a_rollout_that_fails_once_bars_nothing() {
     assert!(!names.any(|name| name.contains("llm/storm")), "{rows:?}");
     // It failed, and was tried again.
     assert!(storms.load(Ordering::Relaxed) > 1, "{storms:?}");
+}
+
+/// Keeps what the run says it waits for.
+#[derive(Default)]
+struct Waits(Mutex<Vec<String>>);
+
+impl Observer for Waits {
+    fn notice(&self, notice: Notice) {
+        if let Notice::Waiting(what) = notice {
+            self.0.lock().expect("lock").push(what);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_a_cheap_check_to_wait_is_waited_for_aloud() {
+    let place = Place::new();
+    let text = "There may be a storm.";
+    let finding = finding("storm", "memory_overflow", "M", &note(text));
+    let chat = Arc::new(Says {
+        text: json!({"findings": [finding]}).to_string(),
+        asked: AtomicUsize::new(0),
+    });
+    let waits = Arc::new(Waits::default());
+    let observer: Arc<dyn Observer> = waits.clone();
+    let workshop = workshop_watched(place.path(), chat, Arc::new(Picky), MORE, observer).await;
+    let has_asked = AtomicBool::new(false);
+    let policy = Scripted::failing("wrong", move |messages| match reply(messages) {
+        Err(_) if !has_asked.swap(true, Ordering::Relaxed) => Err(PolicyError::RateLimited {
+            wait: Duration::from_secs(1),
+        }),
+        _ => Ok(SAID.to_owned()),
+    });
+    let (rows, _) = round_of(&workshop, &policy).await;
+    let mut names = rows.iter().map(|row| &row.summary);
+    assert!(!names.any(|name| name.contains("llm/storm")), "{rows:?}");
+    assert_eq!(
+        *waits.0.lock().expect("lock"),
+        ["the server asks to wait: nothing is sent for 1 s"]
+    );
 }
 
 /// What is refused in a round with such tools and such a policy, and what the critic takes for tried.
