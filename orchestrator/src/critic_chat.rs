@@ -1,6 +1,7 @@
 //! The critic's language model behind a server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use critic::llm::{Chat, ChatError, ChatReply, ChatRequest, reply_schema};
 use rollout::policy::{
@@ -11,14 +12,19 @@ use rollout::policy::{
 use crate::config::LlmCriticConfig;
 use crate::error::RunError;
 
-/// Speaks to the server as the policy does, with the same patience. Replies are held to the schema
-/// until the server refuses that; from then on they are only asked for it.
+/// Time for one reply, further attempts and the pauses between included. One request may take ten minutes
+/// of it; five that a server leaves unanswered would hold up the run for the better part of an hour.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Speaks to the server as the policy does. Replies are held to the schema until the server refuses that;
+/// from then on they are only asked for it.
 pub struct ServedChat {
     config: LlmCriticConfig,
     name: String,
     held: OpenAiPolicy,
     free: OpenAiPolicy,
     takes_schema: AtomicBool,
+    patience: Duration,
 }
 
 impl ServedChat {
@@ -49,8 +55,16 @@ impl ServedChat {
             held,
             free: policy(None)?,
             takes_schema: AtomicBool::new(true),
+            patience: PATIENCE,
             config: config.clone(),
         })
+    }
+
+    /// The same with another time for one reply of a server that fails, as in tests.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     async fn complete(&self, request: ChatRequest) -> Result<Completion, PolicyError> {
@@ -58,6 +72,7 @@ impl ServedChat {
             context_tokens: self.config.context_tokens,
             temperature: self.config.temperature,
             seed: request.seed,
+            deadline: Some(Instant::now() + self.patience),
             ..CompletionRequest::new(request.messages, self.config.max_tokens)
         };
         if self.takes_schema.load(Ordering::Relaxed) {

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use coharness::config::LlmCriticConfig;
 use coharness::critic_chat::ServedChat;
@@ -256,6 +257,19 @@ async fn recorded_bad_replies_are_mended_or_asked_for_again() {
     let critique = critique(&url).await;
     assert!(critique.skipped.expect("skipped").contains("breaks off"));
     assert_eq!((critique.cost.calls, critique.records.len()), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_fails_holds_a_critique_up_for_a_while_only() {
+    let (url, _requests) = serve(vec![(503, "{}".to_owned()); 8]);
+    let chat = ServedChat::new(&config(&url), |_| None).expect("a client");
+    let began = Instant::now();
+    // Five attempts take four seconds, and where a server lets them run out of time, most of an hour.
+    let critique = critique_by(&chat.with_patience(Duration::from_millis(300))).await;
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let reason = critique.skipped.expect("skipped");
+    assert!(reason.contains("status 503"), "{reason}");
+    assert_eq!(critique.records.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

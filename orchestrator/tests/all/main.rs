@@ -33,6 +33,7 @@ mod serve_model;
 mod server;
 mod skills;
 mod training_memory;
+mod unattended;
 mod way_back;
 mod whole_run;
 
