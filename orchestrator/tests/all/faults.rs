@@ -1,6 +1,5 @@
 //! Servers that fail: one rollout, for a while, for good.
 
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -234,97 +233,6 @@ fn patience_ends_and_what_was_finished_stays() {
         (code, &result["exits"]),
         (Some(0), &json!({"answered": 6})),
         "{messages}"
-    );
-}
-
-/// The run as `status` tells of it.
-fn status(place: &Place) -> Value {
-    let output = place.command(&["status", "--json"]).output().expect("runs");
-    let runs: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    runs[0].clone()
-}
-
-/// Looks again and again, until something is so.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// A run whose server goes away after the baseline: waiting, killed, stopped, out of patience, finished.
-#[test]
-fn status_says_what_a_run_waits_for_and_why_it_stopped() {
-    let left = Arc::new(Mutex::new(2_usize));
-    let answers = Arc::clone(&left);
-    let url = serve(move |request| {
-        let mut left = answers.lock().expect("lock");
-        if *left == 0 {
-            return Answer::Status(401, "");
-        }
-        *left -= 1;
-        right(request)
-    });
-    let more = format!(
-        "{QUICK}gate: {{retest_every: 0, reference_every: 0}}
-harness_loop: {{iterations: 1, diagnose_tasks: 2}}
-"
-    );
-    let place = place(&url, &more);
-    place.write("tasks.jsonl", &tasks(8));
-    let run = ["run", "--config", "run.yaml"];
-    let mut child = place
-        .command(&run)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("runs");
-    wait_until("the baseline is made", || *left.lock().expect("lock") == 0);
-    wait_until("the run waits", || status(&place)["state"] == "waiting");
-    let note = |status: &Value| status["note"].as_str().unwrap_or_default().to_owned();
-    let waits = note(&status(&place));
-    assert!(
-        waits.starts_with("no rollout succeeds (") && waits.contains("status 401"),
-        "{waits}"
-    );
-    let shown = place.run(&["status"]);
-    assert!(
-        shown.contains("small-seed0: no rollout succeeds ("),
-        "{shown}"
-    );
-
-    child.kill().expect("kill");
-    child.wait().expect("wait");
-    let killed = status(&place);
-    assert_eq!(killed["state"], "stopped", "{killed}");
-    assert!(note(&killed).contains("without a word"), "{killed}");
-
-    let file = place.write(".coharness/runs/small-seed0/stop", "");
-    let stopped = place.run(&run);
-    assert!(stopped.ends_with("--- exit 4\n"), "{stopped}");
-    let told = note(&status(&place));
-    assert!(told.starts_with("stopped: the file `stop`"), "{told}");
-    std::fs::remove_file(file).expect("the file that stops");
-
-    // A new process hasn't been answered yet, and takes refusals for a mistake of the configuration.
-    let refused = place.run(&run);
-    assert!(refused.ends_with("--- exit 3\n"), "{refused}");
-    let refused = status(&place);
-    assert_eq!(refused["state"], "stopped", "{refused}");
-    let told = note(&refused);
-    assert!(
-        told.starts_with("rollouts can't be finished: ") && told.contains("status 401"),
-        "{told}"
-    );
-
-    *left.lock().expect("lock") = usize::MAX;
-    let finished = place.run(&run);
-    assert!(finished.ends_with("--- exit 0\n"), "{finished}");
-    let finished = status(&place);
-    assert_eq!(
-        (&finished["state"], &finished["note"]),
-        (&json!("finished"), &Value::Null)
     );
 }
 
