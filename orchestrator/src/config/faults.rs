@@ -29,7 +29,8 @@ impl Default for FaultConfig {
             attempts: 3,
             first_pause_ms: 2_000,
             longest_pause_s: 300,
-            patience_s: 3_600,
+            // A night: who comes in the morning starts the server again, and the run goes on.
+            patience_s: 43_200,
             refusals: 8,
         }
     }
@@ -69,8 +70,30 @@ impl FaultConfig {
     /// The same for a person.
     pub(crate) fn shown_patience(&self) -> String {
         match self.patience_s {
-            short if short < 120 => format!("{short} s"),
-            long => format!("{} min", long / 60),
+            seconds @ ..120 => format!("{seconds} s"),
+            minutes @ ..7_200 => format!("{} min", minutes / 60),
+            hours => format!("{} h", hours / 3_600),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_a_night_is_waited_for_in_bounded_pauses_and_told_in_words() {
+        let usual = FaultConfig::default();
+        let shown = |patience_s: u64| {
+            let config = FaultConfig {
+                patience_s,
+                ..usual
+            };
+            config.shown_patience()
+        };
+        assert_eq!(usual.shown_patience(), "12 h");
+        assert_eq!([90, 120, 7_199].map(shown), ["90 s", "2 min", "119 min"]);
+        let pauses = (0..64).map(|earlier| usual.pause(earlier));
+        assert!(pauses.max() <= Some(Duration::from_secs(usual.longest_pause_s)));
     }
 }
