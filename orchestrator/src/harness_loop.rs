@@ -155,6 +155,7 @@ impl Workshop {
         for (candidate, decision) in candidates.iter().zip(&decisions) {
             let is_accepted = decision.verdict == Verdict::Accepted;
             if is_accepted {
+                self.store.flush().await?;
                 next = Some(self.commit(round, head, policy, candidate, decision)?);
             }
             let version = next.as_ref().filter(|_| is_accepted);

@@ -146,17 +146,14 @@ impl Workshop {
                 .await?;
             let mut next = None;
             for (candidate, decision) in candidates.iter().zip(&decisions) {
+                let head = &standing.head;
                 let made = match decision.verdict {
-                    Verdict::Accepted => Some(self.commit_removal(
-                        round,
-                        &standing.head,
-                        policy,
-                        candidate,
-                        decision,
-                    )?),
+                    Verdict::Accepted => {
+                        self.store.flush().await?;
+                        Some(self.commit_removal(round, head, policy, candidate, decision)?)
+                    }
                     _ => None,
                 };
-                let head = &standing.head;
                 let row = removal_row(round, head, policy, candidate, decision, made.as_ref());
                 self.conclude_removal(&row, decision).await?;
                 if decision.verdict != Verdict::Deferred {

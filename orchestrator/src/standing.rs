@@ -193,6 +193,7 @@ impl Workshop {
             None
         } else {
             let name = target.version.name;
+            self.store.flush().await?;
             let version = self.with_registry(|registry| {
                 registry.rollback_from(&old.version, name, reason, seconds)
             })?;
