@@ -10,11 +10,11 @@ use model::decode::{
     Controls, Engine, EngineAdapter, EngineError, EngineOptions, Generation, GenerationRequest,
 };
 use model::kernels::gemm::Arithmetic;
-use model::transformer::Transformer;
 use model::weights::{TensorMap, expected_shapes};
 
-use crate::export::{GOLDEN, golden, load, read};
-use crate::greedy::{engine, golden_adapter, request, request_to, rows, submit};
+use crate::engines::{Loaded, engine, golden_adapter, request, request_to, submit};
+use crate::export::{GOLDEN, golden, load};
+use crate::greedy::rows;
 
 const NAME: &str = "llama_tied";
 
@@ -301,10 +301,7 @@ fn an_adapter_that_does_not_fit_is_refused_before_any_request() {
     }
     let adapter = golden_adapter(NAME);
     here.add_adapter(Arc::clone(&adapter)).expect("it fits");
-    let (checkpoint, tokenizer) = read(&golden(NAME));
-    let model = Transformer::with_arithmetic(checkpoint, Arithmetic::Bf16).expect("model");
-    let options = EngineOptions::default();
-    let halves = Engine::new(Arc::new(model), Arc::new(tokenizer), options).expect("engine");
+    let halves = Loaded::golden(NAME, Arithmetic::Bf16).engine(EngineOptions::default());
     assert!(halves.add_adapter(adapter).is_err());
     assert!(halves.add_adapter(golden_adapter(NAME)).is_ok());
 }

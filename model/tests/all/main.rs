@@ -5,8 +5,10 @@
 mod adapters;
 mod chat_vectors;
 mod dropout;
+mod engines;
 mod export;
 mod golden;
 mod greedy;
 mod peers;
+mod requests;
 mod weights;
