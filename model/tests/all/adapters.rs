@@ -14,7 +14,7 @@ use model::weights::{TensorMap, expected_shapes};
 
 use crate::engines::{Loaded, engine, golden_adapter, request, request_to, submit};
 use crate::export::{GOLDEN, golden, load};
-use crate::greedy::rows;
+use crate::greedy::short_rows;
 
 const NAME: &str = "llama_tied";
 
@@ -78,7 +78,7 @@ fn assert_same(found: &Generation, alone: &Generation, what: &str) {
 #[test]
 fn a_mixed_batch_gives_every_request_its_own_golden_continuation() {
     for name in GOLDEN {
-        let rows = rows(name);
+        let rows = short_rows(name);
         // All at once, prompts in several chunks, and fewer places than requests: some join as others
         // leave.
         for (max_batch, step_tokens) in [(64, 512), (64, 7), (3, 16)] {
@@ -151,7 +151,7 @@ fn a_reply_does_not_depend_on_the_adapters_beside_it() {
 
 #[test]
 fn prefixes_are_not_shared_across_adapters() {
-    let rows = rows(NAME);
+    let rows = short_rows(NAME);
     // Two whole blocks, and a token that is never taken from the cache.
     let row = &rows[1];
     assert_eq!(row.ids.len(), 33);
@@ -256,7 +256,7 @@ fn a_full_cache_and_cancelled_requests_leave_every_adapter_its_own_replies() {
 
 #[test]
 fn a_request_to_an_adapter_of_another_engine_ends_alone() {
-    let rows = rows(NAME);
+    let rows = short_rows(NAME);
     let row = &rows[0];
     let here = engine(NAME, EngineOptions::default());
     let elsewhere = engine(NAME, EngineOptions::default());

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
 mod adapters;
+mod batches;
 mod chat_vectors;
 mod dropout;
 mod engines;
