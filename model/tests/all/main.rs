@@ -11,5 +11,6 @@ mod export;
 mod golden;
 mod greedy;
 mod peers;
+mod python;
 mod requests;
 mod weights;

@@ -7,53 +7,38 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use candle_core::Device;
-use model::adapter::Adapter;
-use model::decode::{Engine, EngineAdapter, EngineOptions, GenerationRequest, Sampling};
+use model::decode::{Engine, EngineAdapter, EngineOptions};
 use model::export::WeightType;
+use model::kernels::gemm::Arithmetic;
 use model::transformer::Transformer;
 use model::tree::TokenTree;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::engines::{Loaded, golden_adapter, request_to};
 use crate::export::{GOLDEN, golden, load, read, write};
 use crate::greedy::{parting, rows};
+use crate::python::PeersPython;
 
-/// The model in `path`, decoding, and the adapter where one is named.
-fn engine(path: &Path, adapter: Option<&Path>) -> (Engine, Option<EngineAdapter>) {
-    let (checkpoint, tokenizer) = read(path);
-    let adapter = adapter.map(|directory| {
-        let adapter = Adapter::load(directory, &checkpoint.config, &Device::Cpu);
-        Arc::new(adapter.expect("adapter"))
-    });
-    let model = Arc::new(Transformer::new(checkpoint).expect("model"));
+/// The model in `path`, decoding in f32.
+fn engine(path: &Path) -> Engine {
     let options = EngineOptions {
         cache_mib: 256,
         ..EngineOptions::default()
     };
-    let engine = Engine::new(model, Arc::new(tokenizer), options).expect("engine");
-    let adapter = adapter.map(|adapter| engine.add_adapter(adapter).expect("it fits"));
-    (engine, adapter)
+    Loaded::read(path, Arithmetic::F32).engine(options)
 }
 
 fn continued(
-    (engine, adapter): &(Engine, Option<EngineAdapter>),
+    engine: &Engine,
+    adapter: Option<&EngineAdapter>,
     prompt: &[u32],
     count: usize,
 ) -> Vec<u32> {
-    let request = GenerationRequest {
-        prompt: prompt.to_vec(),
-        adapter: adapter.clone(),
-        max_new: count,
-        sampling: Sampling::GREEDY,
-        seed: 0,
-        stop_tokens: Vec::new(),
-        stop_strings: Vec::new(),
-    };
-    engine.generate(request).expect("a reply").tokens
+    let reply = engine.generate(request_to(adapter, prompt, count));
+    reply.expect("a reply").tokens
 }
 
 /// What the script says.
@@ -74,33 +59,29 @@ fn a_merged_directory_says_in_transformers_what_model_and_adapter_say_here() {
     /// Logits of two f32 implementations differ by less.
     const TIE: f32 = 1e-3;
     const COUNT: usize = 24;
-    let Some(python) = std::env::var_os("COHARNESS_TEST_PEERS_PYTHON") else {
-        println!("skipped: COHARNESS_TEST_PEERS_PYTHON is not set");
+    let Some(python) = PeersPython::named() else {
         return;
     };
     let text = "<|im_start|>user\nü 12 + 3<|im_end|>\n";
     for name in GOLDEN {
         let place = tempfile::tempdir().expect("directory");
         let (source, out) = (golden(name), place.path().join("merged"));
-        let directory = source.join("adapter");
-        let adapter = Adapter::load(&directory, &load(&source).config, &Device::Cpu);
-        let adapter = adapter.expect("adapter");
+        let adapter = golden_adapter(name);
         write(&source, Some(&adapter), WeightType::F32, &out).expect("written");
 
         let (_, tokenizer) = read(&source);
         let ids = tokenizer.encode(text).expect("ids");
         let prompts = vec![ids.clone(), (3..20).collect(), vec![111, 110, 101]];
-        let request = place.path().join("request.json");
         let asked = json!({"model": out, "prompts": prompts, "count": COUNT, "text": text});
-        std::fs::write(&request, asked.to_string()).expect("file");
-        let said = ask_transformers(&python, &request);
+        let said: Transformers = python.ask("transformers_greedy.py", &asked);
         assert_eq!(said.ids, ids, "{name}: the tokenizer");
 
-        let engine = engine(&source, Some(&directory));
+        let engine = engine(&source);
+        let adapter = engine.add_adapter(adapter).expect("it fits");
         let mut ties = 0;
         for (prompt, reply) in prompts.iter().zip(&said.replies) {
             assert_eq!(reply.next.len(), COUNT);
-            let ours = continued(&engine, prompt, COUNT);
+            let ours = continued(&engine, Some(&adapter), prompt, COUNT);
             if let Some(at) = parting(&ours, &reply.next) {
                 let gap = reply.gaps[at];
                 assert!(gap < TIE, "{name}: token {at} is another by {gap}");
@@ -109,24 +90,6 @@ fn a_merged_directory_says_in_transformers_what_model_and_adapter_say_here() {
         }
         assert!(ties <= 1, "{name}: {ties} of three replies parted at a tie");
     }
-}
-
-fn ask_transformers(python: &OsStr, request: &Path) -> Transformers {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers_greedy.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg(request)
-        .env("HF_HUB_OFFLINE", "1")
-        .output()
-        .expect("Python runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().last().expect("a line");
-    serde_json::from_str(line).expect("replies")
 }
 
 /// A running `llama-server`.
@@ -226,7 +189,7 @@ fn a_gguf_file_is_decoded_by_llama_cpp_as_it_is_here() {
     let out = place.path().join("exported.gguf");
     write(&source, None, WeightType::F32, &out).expect("written");
     let server = Llama::start(&program, &out);
-    let engine = engine(&out, None);
+    let engine = engine(&out);
     let model = Transformer::new(load(&out)).expect("model");
 
     let (mut compared, mut ties) = (0, 0);
@@ -234,7 +197,10 @@ fn a_gguf_file_is_decoded_by_llama_cpp_as_it_is_here() {
     // behind no end of a turn.
     for row in rows("smollm2").iter().rev().take(PROMPTS) {
         let ids = &row.ids;
-        let (ours, theirs) = (continued(&engine, ids, COUNT), server.continued(ids, COUNT));
+        let (ours, theirs) = (
+            continued(&engine, None, ids, COUNT),
+            server.continued(ids, COUNT),
+        );
         assert!(!theirs.is_empty(), "no token after {ids:?}");
         let Some(at) = parting(&ours, &theirs) else {
             compared += theirs.len().min(ours.len());

@@ -7,6 +7,8 @@ mod full;
 #[cfg(target_os = "linux")]
 mod memory;
 mod peers;
+#[path = "../../../model/tests/all/python.rs"]
+mod python;
 mod resume;
 mod scaling;
 mod validation;

@@ -1,9 +1,7 @@
 //! What a training writes is read by PEFT as what it is: `COHARNESS_TEST_PEERS_PYTHON` is a Python that
 //! has torch, transformers and peft.
 
-use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -15,6 +13,7 @@ use serde_json::json;
 use trainer::checkpoint::write_directory;
 use trainer::{Dataset, Progress, TrainOptions, Trainee, train};
 
+use crate::python::PeersPython;
 use crate::{files_in, golden_named, rows_in};
 
 /// What the script says.
@@ -76,8 +75,7 @@ fn largest_gap(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> f32 {
 
 #[test]
 fn a_trained_adapter_says_in_peft_what_it_says_here() {
-    let Some(python) = std::env::var_os("COHARNESS_TEST_PEERS_PYTHON") else {
-        println!("skipped: COHARNESS_TEST_PEERS_PYTHON is not set");
+    let Some(python) = PeersPython::named() else {
         return;
     };
     let tokens: Vec<u32> = (3..40).collect();
@@ -90,10 +88,8 @@ fn a_trained_adapter_says_in_peft_what_it_says_here() {
         let place = tempfile::tempdir().expect("directory");
         let adapter = place.path().join("adapter");
         write_adapter(name, rank_stabilised, &adapter);
-        let request = place.path().join("request.json");
         let asked = json!({"base": golden_named(name), "adapter": adapter, "tokens": tokens});
-        std::fs::write(&request, asked.to_string()).expect("file");
-        let peft = ask_peft(&python, &request);
+        let peft: Peft = python.ask("peft_logits.py", &asked);
         let ours = ours(name, &adapter, &tokens);
         let gap = largest_gap(&ours, &peft.adapted);
         assert!(gap < 1e-4, "{name}: off by {gap:e}");
@@ -103,22 +99,4 @@ fn a_trained_adapter_says_in_peft_what_it_says_here() {
             "{name}: the adapter changes something: {moved:e}"
         );
     }
-}
-
-fn ask_peft(python: &OsStr, request: &Path) -> Peft {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peft_logits.py");
-    let output = Command::new(python)
-        .arg(script)
-        .arg(request)
-        .env("HF_HUB_OFFLINE", "1")
-        .output()
-        .expect("Python runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().last().expect("a line");
-    serde_json::from_str(line).expect("logits")
 }
