@@ -1,13 +1,18 @@
 //! How requests are followed: pieces, stop strings, cancellation, limits and constraints.
 
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::decode::{Constraint, Controls, EngineError, EngineOptions, Finish};
+use model::decode::{
+    Cancel, Constraint, Controls, Engine, EngineError, EngineOptions, Finish, Generation,
+    GenerationRequest,
+};
 use model::grammar::{Grammar, GrammarCompiler, GrammarError};
+use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 
-use crate::engines::{engine, request, submit};
+use crate::engines::{Loaded, engine, request, submit};
 use crate::export::golden;
 
 #[test]
@@ -40,6 +45,45 @@ fn pieces_join_to_the_text_and_never_show_a_stop_string() {
     assert_eq!(*seen.lock().expect("lock"), reply.text);
 }
 
+type Reply = Receiver<Result<Generation, EngineError>>;
+
+fn answer(reply: &Reply) -> Result<Generation, EngineError> {
+    let answer = reply.recv_timeout(Duration::from_secs(60));
+    answer.expect("an answer")
+}
+
+/// Starts a request whose first token holds the engine until the sender is dropped, so that all that is
+/// queued meanwhile comes to the same step. `on_step` is told the number of each step that gives the
+/// request a token, from 0 for the one that was held; who is given up there leaves before the next step.
+///
+/// The step that is held has one of the threads that all engines compute on: until the sender is dropped,
+/// a test must not wait for anything that is computed.
+fn hold(
+    engine: &Engine,
+    request: GenerationRequest,
+    controls: Controls,
+    mut on_step: impl FnMut(usize) + Send + 'static,
+) -> (Reply, Sender<()>) {
+    let (held, is_held) = channel();
+    let (release, is_released) = channel::<()>();
+    let mut step = 0;
+    let controls = Controls {
+        on_piece: Some(Box::new(move |_| {
+            if step == 0 {
+                held.send(()).expect("the test waits for it");
+                // Nothing is ever sent. The sender goes, also where the test fails.
+                let _ = is_released.recv();
+            }
+            on_step(step);
+            step += 1;
+        })),
+        ..controls
+    };
+    let reply = submit(engine, request, controls);
+    is_held.recv().expect("a first token");
+    (reply, release)
+}
+
 #[test]
 fn a_cancelled_request_leaves_room_for_others() {
     let options = EngineOptions {
@@ -47,57 +91,107 @@ fn a_cancelled_request_leaves_room_for_others() {
         ..EngineOptions::default()
     };
     let engine = engine("llama_tied", options);
-    let controls = Controls::default();
-    let cancel = controls.cancel.clone();
-    let long = submit(&engine, request(&[1, 2, 3], 200), controls);
-    let waiting = Controls::default();
-    let given_up = waiting.cancel.clone();
-    let second = submit(&engine, request(&[1, 2, 3], 200), waiting);
-    given_up.cancel();
-    drop(cancel.on_drop());
-    for reply in [long, second] {
-        let error = reply.recv().expect("an answer").expect_err("cancelled");
-        assert!(matches!(error, EngineError::Cancelled), "{error}");
+    let (short, long) = (request(&[1, 2, 3], 2), request(&[1, 2, 3], 200));
+    let expected = engine.generate(short.clone()).expect("a reply").tokens;
+    // At once, around the end of a block of sixteen tokens, and later.
+    for last in [0, 1, 12, 13, 14, 40] {
+        let before = engine.stats().generated_tokens;
+        let (first, second) = (Controls::default(), Controls::default());
+        let (running, queued) = (first.cancel.clone(), second.cancel.clone());
+        let give_up = move |step: usize| {
+            if step == last {
+                queued.cancel();
+                drop(running.on_drop());
+            }
+        };
+        let (running, release) = hold(&engine, long.clone(), first, give_up);
+        let queued = submit(&engine, long.clone(), second);
+        let next = submit(&engine, short.clone(), Controls::default());
+        drop(release);
+        for reply in [running, queued] {
+            let error = answer(&reply).expect_err("cancelled");
+            assert!(matches!(error, EngineError::Cancelled), "{error}");
+        }
+        assert_eq!(answer(&next).expect("a reply").tokens, expected);
+        // The one had a token in each step up to the last, and the other none.
+        let generated = engine.stats().generated_tokens - before;
+        assert_eq!(generated, last as u64 + 1 + 2, "up to step {last}");
     }
-    assert!(engine.generate(request(&[1, 2, 3], 2)).is_ok());
 }
 
-/// Requests with one prompt, of which the first computes what all see and the others wait for it.
+/// Requests with one prompt, of which the first computes what all see and the others wait for it. Some are
+/// given up at every step that there is, until they have their replies before.
 #[test]
 fn who_waits_for_a_shared_prefix_gets_the_same_reply_whoever_is_cancelled() {
+    /// Who is given up, and how many steps after the first of them.
+    const GIVEN_UP: [&[(usize, usize)]; 7] = [
+        &[],
+        &[(0, 0)],
+        &[(1, 0)],
+        &[(0, 0), (1, 0)],
+        &[(0, 0), (1, 1)],
+        &[(1, 0), (0, 1)],
+        &[(0, 0), (1, 1), (2, 2)],
+    ];
+    // A block in each step, beside the token of the request that counts the steps.
     let options = EngineOptions {
-        step_tokens: 16,
+        step_tokens: 17,
+        cache_mib: 1,
         ..EngineOptions::default()
     };
-    let engine = engine("llama_tied", options);
-    let alone = self::engine("llama_tied", EngineOptions::default());
-    let vocabulary = u32::try_from(engine.vocabulary()).expect("small");
+    let loaded = Loaded::golden("llama_tied", Arithmetic::F32);
+    let alone = loaded.engine(options);
     // A block's border before the last token, one token after it, and some.
-    for (number, length) in (0..).zip([209, 208, 220].repeat(20)) {
-        let token = |at: u32| (at * at + 31 * number + 7 * at) % vocabulary;
-        let prompt: Vec<u32> = (0..length).map(token).collect();
-        let expected = alone.generate(request(&prompt, 4)).expect("a reply").tokens;
-        let given_up: &[usize] = [[].as_slice(), &[0], &[1], &[1, 0], &[0, 1]][number as usize % 5];
-        let mut cancels = Vec::new();
-        let replies: Vec<_> = (0..4)
-            .map(|_| {
-                let controls = Controls::default();
-                cancels.push(controls.cancel.clone());
-                submit(&engine, request(&prompt, 4), controls)
-            })
-            .collect();
-        std::thread::sleep(Duration::from_micros(u64::from(number) * 100));
-        given_up.iter().for_each(|index| cancels[*index].cancel());
-        for (index, reply) in replies.into_iter().enumerate() {
-            let reply = reply.recv_timeout(Duration::from_secs(60));
-            match reply.expect("an answer") {
-                Ok(reply) => assert_eq!(reply.tokens, expected, "{length} tokens, reply {index}"),
-                Err(EngineError::Cancelled) => assert!(given_up.contains(&index)),
-                Err(error) => panic!("{error}"),
+    for length in [81, 80, 92] {
+        let prompt: Vec<u32> = (0..length).map(|at| (at * at + 7 * at) % 256).collect();
+        let wanted = request(&prompt, 4);
+        let expected = alone.generate(wanted.clone()).expect("a reply").tokens;
+        for given_up in GIVEN_UP {
+            for first in 0_usize.. {
+                let what = format!("{length} tokens, {given_up:?} given up from step {first} on");
+                // With nothing in its cache.
+                let engine = loaded.engine(options);
+                let controls: Vec<Controls> = (0..4).map(|_| Controls::default()).collect();
+                let cancels: Vec<Cancel> = controls.iter().map(|one| one.cancel.clone()).collect();
+                let give_up = move |step: usize| {
+                    for &(index, after) in given_up {
+                        if step == first + after {
+                            cancels[index].cancel();
+                        }
+                    }
+                };
+                let last = first + given_up.last().map_or(0, |(_, after)| *after);
+                let counter = request(&[0], last + 1);
+                let (counter, release) = hold(&engine, counter, Controls::default(), give_up);
+                let submitted = controls
+                    .into_iter()
+                    .map(|controls| submit(&engine, wanted.clone(), controls));
+                let replies: Vec<Reply> = submitted.collect();
+                drop(release);
+                let mut ended = Vec::new();
+                for (index, reply) in replies.iter().enumerate() {
+                    match answer(reply) {
+                        Ok(reply) => assert_eq!(reply.tokens, expected, "{what}, reply {index}"),
+                        Err(EngineError::Cancelled) => ended.push(index),
+                        Err(error) => panic!("{what}: {error}"),
+                    }
+                }
+                answer(&counter).expect("the steps were counted");
+                let is_given_up = |index: &usize| given_up.iter().any(|(given, _)| given == index);
+                assert!(ended.iter().all(is_given_up), "{what}: {ended:?} ended");
+                if first == 0 {
+                    // Nobody has a reply so early.
+                    assert_eq!(ended.len(), given_up.len(), "{what}: {ended:?} ended");
+                }
+                let later = engine.generate(wanted.clone()).expect("a reply");
+                assert_eq!(later.tokens, expected, "{what}, from the cache");
+                // All of the prompt's blocks, of which each ends before the last token.
+                assert_eq!(later.cached_tokens, (prompt.len() - 1) / 16 * 16, "{what}");
+                if ended.is_empty() {
+                    break;
+                }
             }
         }
-        let later = engine.generate(request(&prompt, 4)).expect("a reply");
-        assert_eq!(later.tokens, expected, "{length} tokens, from the cache");
     }
 }
 
