@@ -188,7 +188,7 @@ pub struct Sign {
     pub is_end: bool,
 }
 
-/// Totals over all trajectories.
+/// Totals over all trajectories that were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RolloutTotals {
     /// Rollouts.
@@ -446,7 +446,7 @@ impl Store {
             .collect()
     }
 
-    /// Totals over all rollouts.
+    /// Totals over all rollouts that were asked for.
     ///
     /// # Errors
     /// When the database fails.
@@ -454,7 +454,8 @@ impl Store {
         let row = sqlx::query(
             "SELECT COUNT(*) AS rollouts, COUNT(*) FILTER (WHERE split = 'gate') AS gate_rollouts, \
              COUNT(*) FILTER (WHERE exit = 'infrastructure') AS left_out, \
-             COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory",
+             COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory \
+             WHERE id NOT IN (SELECT id FROM ahead)",
         )
         .fetch_one(&self.pool)
         .await?;

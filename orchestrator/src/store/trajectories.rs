@@ -1,10 +1,16 @@
 //! Finished rollouts in the store: keeping them, finding them.
+//!
+//! One that was made ahead of the phase that needs it is found by its id, but neither listed nor counted
+//! before a phase has asked for it: what a run says doesn't depend on what it had room for.
+
+use std::collections::BTreeSet;
 
 use rollout::task::Task;
 use rollout::trajectory::{RolloutId, Trajectory};
 use rollout::verifier::VerifierKind;
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::{Store, StoreError};
 
@@ -116,6 +122,18 @@ impl Store {
             })
     }
 
+    /// Whether a rollout is finished.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn has_trajectory(&self, id: &RolloutId) -> Result<bool, StoreError> {
+        let row = sqlx::query("SELECT EXISTS (SELECT 1 FROM trajectory WHERE id = ?)")
+            .bind(id.as_str())
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? == 1)
+    }
+
     /// What the verdict of a finished rollout rests on. `None` where that isn't known.
     ///
     /// # Errors
@@ -171,6 +189,49 @@ impl Store {
         .bind(made.at)
         .execute(&self.pool)
         .await?;
+        Ok(())
+    }
+
+    /// Record a finished rollout that no phase has asked for yet; `made` names the round of the one that
+    /// will.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn record_ahead(
+        &self,
+        trajectory: &Trajectory,
+        basis: &Basis,
+        made: Made,
+    ) -> Result<(), StoreError> {
+        // In this order: a kill between leaves nothing that counts.
+        sqlx::query("INSERT OR IGNORE INTO ahead (id) VALUES (?)")
+            .bind(trajectory.id.as_str())
+            .execute(&self.pool)
+            .await?;
+        self.record_trajectory(trajectory, basis, made).await
+    }
+
+    /// Ids of what was made ahead and not asked for yet.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn made_ahead(&self) -> Result<BTreeSet<String>, StoreError> {
+        let rows = sqlx::query("SELECT id FROM ahead")
+            .fetch_all(&self.pool)
+            .await?;
+        let id = |row: SqliteRow| -> Result<String, StoreError> { Ok(row.try_get("id")?) };
+        rows.into_iter().map(id).collect()
+    }
+
+    /// Count a rollout that was made ahead from now on: its phase has asked for it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn claim(&self, id: &RolloutId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM ahead WHERE id = ?")
+            .bind(id.as_str())
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
@@ -237,6 +298,7 @@ impl Store {
              AND (?3 IS NULL OR (correct = ?3 AND exit <> 'infrastructure')) AND (?4 IS NULL OR exit = ?4) \
              AND (?5 IS NULL OR task = ?5) AND (?6 IS NULL OR harness = ?6) \
              AND (?7 IS NULL OR substr(id, 1, length(?7)) = ?7) \
+             AND id NOT IN (SELECT id FROM ahead) \
              ORDER BY round, done_at, split, task, id",
         )
         .bind(&filter.split)
@@ -284,5 +346,50 @@ fn unwritable(id: &str) -> impl Fn(serde_json::Error) -> StoreError {
     move |source| StoreError::Record {
         key: key.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::task::TaskId;
+
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+
+    #[tokio::test]
+    async fn what_was_made_ahead_is_found_at_once_and_counted_once_it_was_asked_for() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        let trajectory = trajectory();
+        let task = Task {
+            id: TaskId::new("t"),
+            problem: "How many?".into(),
+            answer: "7".into(),
+        };
+        let basis = Basis::of(&task, &VerifierKind::Integer);
+        let made = Made { round: 2, at: 0 };
+        let recorded = store.record_ahead(&trajectory, &basis, made).await;
+        recorded.expect("recorded");
+        let counted = async || {
+            let totals = store.totals().await.expect("totals");
+            let filter = TrajectoryFilter::default();
+            let rows = store.trajectories(&filter).await.expect("a list");
+            let rounds: Vec<Option<u32>> = rows.iter().map(|row| row.round).collect();
+            (totals.rollouts, totals.gate_rollouts, rounds)
+        };
+        assert_eq!(counted().await, (0, 0, Vec::new()));
+        let id = &trajectory.id;
+        assert!(store.has_trajectory(id).await.expect("an answer"));
+        assert!(store.trajectory(id).await.expect("an answer").is_some());
+        let waiting = store.made_ahead().await.expect("ids");
+        assert!(waiting.len() == 1 && waiting.contains(id.as_str()));
+
+        for _ in 0..2 {
+            store.claim(id).await.expect("a claim");
+            assert_eq!(counted().await, (1, 1, vec![Some(2)]));
+        }
+        assert!(store.made_ahead().await.expect("ids").is_empty());
+        store.forget(id).await.expect("forgotten");
+        assert!(!store.has_trajectory(id).await.expect("an answer"));
     }
 }
