@@ -11,6 +11,7 @@ use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::report::{ClusterRow, DiagnoseRow, causes, kind};
 use crate::rollouts::{Trial, draw};
+use crate::seed::Seed;
 use crate::workshop::Workshop;
 
 /// One diagnosis: the rollouts, and what the critic makes of them.
@@ -37,6 +38,14 @@ impl Diagnosis {
 }
 
 impl Workshop {
+    /// What a cycle is diagnosed on, and the seed that the trials have theirs from.
+    pub(crate) fn to_diagnose(&self, round: u32, iteration: u32) -> (Vec<Trial>, Seed) {
+        let seed = self.seed().derive("diagnose");
+        let seed = seed.derive(round).derive(iteration);
+        let count = self.loaded.config.harness_loop.diagnose_tasks;
+        (draw(&self.splits.evolve, count, seed), seed)
+    }
+
     /// Roll out on evolve problems and ask the critic about the failures.
     ///
     /// # Errors
@@ -49,13 +58,7 @@ impl Workshop {
         policy: &Arc<dyn Policy>,
         history: &[TriedPatch],
     ) -> Result<Diagnosis, RunError> {
-        let seed = self
-            .seed()
-            .derive("diagnose")
-            .derive(round)
-            .derive(iteration);
-        let count = self.loaded.config.harness_loop.diagnose_tasks;
-        let trials = draw(&self.splits.evolve, count, seed);
+        let (trials, seed) = self.to_diagnose(round, iteration);
         let title = format!(
             "round {round} · cycle {iteration} · diagnose {}",
             head.name()

@@ -17,7 +17,7 @@ use crate::gate::decision::Decision;
 use crate::gate::evidence::Delta;
 use crate::history::History;
 use crate::report::{DiagnoseRow, PatchRow, Promise, kind};
-use crate::rollouts::Arm;
+use crate::rollouts::{Arm, Stretch};
 use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
 
@@ -63,6 +63,11 @@ impl Workshop {
         let mut fruitless = 0;
         let mut number = 0;
         for iteration in 1..=config.iterations {
+            let incumbent = Arm {
+                policy: Arc::clone(policy),
+                harness: Arc::clone(&head.harness),
+            };
+            self.foresee(self.cycle(round, iteration, &incumbent)).await;
             let mut diagnosis = self
                 .diagnose(round, iteration, &head, policy, &history.tried)
                 .await?;
@@ -84,6 +89,7 @@ impl Workshop {
                 .record_step(key, kind::DIAGNOSE, round, row, unix_seconds())
                 .await?;
             if screened.is_empty() {
+                self.foresee(Vec::new()).await;
                 self.line(format!(
                     "round {round} cycle {iteration}: nothing left to propose for {}",
                     head.name()
@@ -125,6 +131,33 @@ impl Workshop {
         Ok(head)
     }
 
+    /// What a cycle rolls out before anything of it is decided: the problems that it is diagnosed on, and
+    /// the gate problems once, to tell V_in from V_out. Nothing where there is no such cycle.
+    ///
+    /// The latter isn't needed if nothing is left to propose and neither later cycles nor a decision on
+    /// weights come back to this head. It is foreseen all the same: that is rare, costs one rollout of each
+    /// gate problem and counts nowhere, whereas a diagnosis alone leaves most of a machine idle.
+    pub(crate) fn cycle(&self, round: u32, iteration: u32, incumbent: &Arm) -> Vec<Stretch> {
+        if iteration > self.loaded.config.harness_loop.iterations {
+            return Vec::new();
+        }
+        let (trials, _) = self.to_diagnose(round, iteration);
+        let diagnosis = Stretch {
+            arm: incumbent.clone(),
+            split: Split::Evolve,
+            trials,
+            round,
+        };
+        let (arm, trials) = self.classification(incumbent);
+        let classification = Stretch {
+            arm,
+            split: Split::Gate,
+            trials,
+            round,
+        };
+        vec![diagnosis, classification]
+    }
+
     /// Let the gate decide on candidates, commit the one it accepts, and look what became of the
     /// problems that the critic had seen.
     #[expect(clippy::too_many_arguments, reason = "the facts of a cycle")]
@@ -160,7 +193,11 @@ impl Workshop {
             }
             let version = next.as_ref().filter(|_| is_accepted);
             let effect = match version {
-                Some(version) => Some(self.effect(&place, version, policy, diagnosis).await?),
+                Some(version) => {
+                    let coming = self.cycle(round, iteration + 1, &arm(&version.harness));
+                    self.foresee(coming).await;
+                    Some(self.effect(&place, version, policy, diagnosis).await?)
+                }
                 None => None,
             };
             let tried = TriedPatch {

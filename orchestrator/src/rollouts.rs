@@ -1,7 +1,9 @@
 //! Rolling out many trials at once, each at most once ever.
 //!
-//! Rollouts that policy or sandbox keep from ending are tried again as [`line`] says.
+//! Rollouts that policy or sandbox keep from ending are tried again as [`line`] says. What later phases
+//! need in any case is begun in the room that the last ones of a phase leave ([`ahead`]).
 
+mod ahead;
 mod line;
 mod loading;
 mod programs;
@@ -19,6 +21,7 @@ use rollout::tools::ToolRunner;
 use rollout::trajectory::{RolloutId, RolloutKey, Trajectory};
 use rollout::verifier::{Verifier, VerifierKind, build};
 
+pub(crate) use self::ahead::{Ahead, Stretch};
 use self::rolling::Rolling;
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -49,6 +52,11 @@ impl Arm {
     /// Whether it says the same every time, so that another sample is the same rollout again.
     pub(crate) fn is_greedy(&self) -> bool {
         self.harness.middleware.sampling.temperature == 0.0
+    }
+
+    /// Most rollouts at a time.
+    fn width(&self) -> usize {
+        self.harness.middleware.runtime.parallel_rollouts.max(1) as usize
     }
 }
 
@@ -119,11 +127,11 @@ impl Workshop {
     /// What became of the same `trials` under several arms, one list each. Those in the journal are
     /// taken from it; the rest run `parallel_rollouts` at a time, problem by problem over all arms,
     /// and are stored as they finish. While nothing succeeds, nothing is sent but a probe now and
-    /// then.
+    /// then. Room that is left goes to what is foreseen, which may still be in flight afterwards.
     ///
     /// # Errors
     /// When the run is to stop, nothing has succeeded for longer than `faults` allow, or the store
-    /// fails. Finished rollouts are stored in every case.
+    /// fails. What was in flight is finished and stored in every case.
     pub async fn roll_arms(
         &self,
         title: &str,

@@ -263,15 +263,26 @@ fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
 }
 
 impl Workshop {
-    /// All rounds, each with its place in the table and, if asked for, its 2×2.
+    /// All rounds. What is in flight for a later phase when they end before their time is finished and
+    /// stored.
     async fn rounds(&self) -> Result<(), RunError> {
+        let outcome = self.all_rounds().await;
+        if outcome.is_err() {
+            self.ahead.lock().await.finish().await;
+        }
+        outcome
+    }
+
+    /// All rounds, each with its place in the table and, if asked for, its 2×2.
+    async fn all_rounds(&self) -> Result<(), RunError> {
         self.foresee_training().await?;
         let start = self.head("v1")?;
-        self.evaluate(0, "baseline", &start, None).await?;
         let mut standing = Standing {
             head: start.clone(),
             adapter: None,
         };
+        self.foresee_test(0, None, &standing).await?;
+        self.evaluate(0, "baseline", &start, None).await?;
         let mut history = History::new(self.loaded.config.gate.false_discovery_rate);
         let mut reference = Reference::new(standing.clone());
         let run = &self.loaded.config.run;
@@ -285,10 +296,13 @@ impl Workshop {
             standing = self
                 .refer(round, standing, &mut reference, &mut history)
                 .await?;
+            let is_crossed = round == last || run.matrix == MatrixKind::EachRound;
+            self.foresee_test(round, is_crossed.then_some(&start), &standing)
+                .await?;
             let label = EvaluateRow::label_of(round);
             self.evaluate(round, &label, &standing.head, standing.adapter.as_deref())
                 .await?;
-            if round == last || run.matrix == MatrixKind::EachRound {
+            if is_crossed {
                 self.cross(round, &start, &standing).await?;
             }
         }

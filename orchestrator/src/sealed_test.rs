@@ -5,6 +5,7 @@
 //! are one cell, whatever it is called and however often it is asked for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rollout::task::Split;
 use rollout::trajectory::Trajectory;
@@ -15,7 +16,7 @@ use crate::error::RunError;
 use crate::gate::evidence::PassRate;
 use crate::harness_loop::Head;
 use crate::report::{EvaluateRow, kind, rows_of};
-use crate::rollouts::draw;
+use crate::rollouts::{Arm, Stretch, Trial, draw};
 use crate::standing::Standing;
 use crate::trained_weights::short;
 use crate::workshop::Workshop;
@@ -38,6 +39,64 @@ impl Workshop {
         Ok(())
     }
 
+    /// Say what is rolled out from the sealed test of a round on, up to the first decision of the next one:
+    /// its cells, those of the 2×2 among them where `start` is given, and what the next round begins with.
+    /// Nothing where all cells are known: then nothing is rolled out beside which there could be room.
+    ///
+    /// # Errors
+    /// When the weights can't be used, or the store fails.
+    pub(crate) async fn foresee_test(
+        &self,
+        round: u32,
+        start: Option<&Head>,
+        standing: &Standing,
+    ) -> Result<(), RunError> {
+        let mut cells = vec![(&standing.head, standing.adapter.as_deref())];
+        if let Some(start) = start {
+            let crossed = crossed(start, standing).into_iter();
+            cells.extend(crossed.map(|(_, head, weights)| (head, weights)));
+        }
+        let mut stretches = Vec::new();
+        for (head, adapter) in cells {
+            if self.known(head, adapter).await?.is_none() {
+                stretches.push(Stretch {
+                    arm: Arm {
+                        policy: self.policy(adapter).await?,
+                        harness: Arc::clone(&head.harness),
+                    },
+                    split: Split::Test,
+                    trials: self.sealed(),
+                    round,
+                });
+            }
+        }
+        if !stretches.is_empty() && round < self.loaded.config.run.rounds {
+            let arm = self.arm_of(standing).await?;
+            stretches.extend(self.cycle(round + 1, 1, &arm));
+        }
+        self.foresee(stretches).await;
+        Ok(())
+    }
+
+    /// A cell that is in the journal, under whatever label.
+    async fn known(
+        &self,
+        head: &Head,
+        adapter: Option<&str>,
+    ) -> Result<Option<EvaluateRow>, RunError> {
+        let harness = head.harness.id().to_hex();
+        let known: Vec<EvaluateRow> = rows_of(&self.store, kind::EVALUATE).await?;
+        Ok(known.into_iter().find(|row| {
+            row.harness.as_deref() == Some(harness.as_str()) && row.adapter.as_deref() == adapter
+        }))
+    }
+
+    /// The trials of every cell.
+    fn sealed(&self) -> Vec<Trial> {
+        let tasks = &self.splits.test;
+        draw(tasks, tasks.len(), self.seed().derive("test"))
+    }
+
     /// A cell, recorded under its label; and whether it was known.
     async fn cell(
         &self,
@@ -48,10 +107,7 @@ impl Workshop {
         adapter: Option<&str>,
     ) -> Result<(EvaluateRow, bool), RunError> {
         let harness = head.harness.id().to_hex();
-        let known: Vec<EvaluateRow> = rows_of(&self.store, kind::EVALUATE).await?;
-        let known = known.into_iter().find(|row| {
-            row.harness.as_deref() == Some(harness.as_str()) && row.adapter.as_deref() == adapter
-        });
+        let known = self.known(head, adapter).await?;
         let is_known = known.is_some();
         let scored = match known {
             Some(row) => row,
@@ -81,16 +137,8 @@ impl Workshop {
         start: &Head,
         standing: &Standing,
     ) -> Result<(), RunError> {
-        let Standing { head, adapter } = standing;
-        if adapter.is_none() || head.harness.id() == start.harness.id() {
-            return Ok(());
-        }
         let is_each = self.loaded.config.run.matrix == MatrixKind::EachRound;
-        let weights = adapter.as_deref();
-        for (label, head, weights) in [
-            ("old_weights_new_harness", head, None),
-            ("new_weights_old_harness", start, weights),
-        ] {
+        for (label, head, weights) in crossed(start, standing) {
             let mut title = EvaluateRow::title(label);
             if is_each {
                 title.push_str(&format!(", round {round}"));
@@ -117,10 +165,8 @@ impl Workshop {
         adapter: Option<&str>,
     ) -> Result<EvaluateRow, RunError> {
         let policy = self.policy(adapter).await?;
-        let seed = self.seed().derive("test");
-        let trials = draw(&self.splits.test, self.splits.test.len(), seed);
         let rolled = self
-            .roll(title, &policy, &head.harness, Split::Test, &trials)
+            .roll(title, &policy, &head.harness, Split::Test, &self.sealed())
             .await?;
         let trajectories: Vec<&Trajectory> = rolled.iter().flatten().collect();
         let mut exits = BTreeMap::new();
@@ -145,4 +191,19 @@ impl Workshop {
             left_out: count(rolled.len() - trajectories.len()),
         })
     }
+}
+
+/// The cells of a 2×2 that aren't in the table: label, harness, weights.
+fn crossed<'a>(
+    start: &'a Head,
+    standing: &'a Standing,
+) -> Vec<(&'static str, &'a Head, Option<&'a str>)> {
+    let Standing { head, adapter } = standing;
+    if adapter.is_none() || head.harness.id() == start.harness.id() {
+        return Vec::new();
+    }
+    vec![
+        ("old_weights_new_harness", head, None),
+        ("new_weights_old_harness", start, adapter.as_deref()),
+    ]
 }

@@ -24,7 +24,7 @@ use crate::engines::{Decoder, Engines};
 use crate::error::RunError;
 use crate::observer::{Notice, Observer};
 use crate::retention::judge_of;
-use crate::rollouts::Judge;
+use crate::rollouts::{Ahead, Judge};
 use crate::seed::Seed;
 use crate::serving::{self, Reloading};
 use crate::splits::{Splits, Suite};
@@ -118,6 +118,8 @@ pub struct Workshop {
     environment: Environment,
     policies: Mutex<Vec<Ready>>,
     engines: Engines,
+    /// What is made ahead of later phases; the phase in progress holds it.
+    pub(crate) ahead: tokio::sync::Mutex<Ahead>,
     /// The round in progress, 0 before the first one.
     pub(crate) round: AtomicU32,
     /// Whether a rollout has succeeded since the process started.
@@ -192,6 +194,7 @@ impl Workshop {
             environment,
             policies: Mutex::new(Vec::new()),
             engines: Engines::default(),
+            ahead: tokio::sync::Mutex::default(),
             round: AtomicU32::new(0),
             has_answered: AtomicBool::new(false),
         }

@@ -1,5 +1,7 @@
 //! A decision in a run: the incumbent's earlier rollout, fresh pairs, verdicts.
 
+use std::sync::Arc;
+
 use harness::Harness;
 use rollout::task::{Split, Task};
 
@@ -50,13 +52,8 @@ impl Workshop {
         is_again: bool,
     ) -> Result<Vec<Decision>, RunError> {
         let gate = &self.loaded.config.gate;
-        let Arm { policy, harness } = incumbent;
-        let seed = self
-            .seed()
-            .derive("gate")
-            .derive(harness.id().to_hex())
-            .derive(policy.id());
-        let classified = self.classify(place, incumbent, seed).await?;
+        let seed = self.gate_seed(incumbent);
+        let classified = self.classify(place, incumbent).await?;
         let (problems, solved): (Vec<Task>, Vec<bool>) = classified.into_iter().unzip();
         let is_greedy = incumbent.is_greedy();
         let plan = stages(&solved, gate, is_greedy);
@@ -166,32 +163,38 @@ impl Workshop {
         Ok(contest.finish())
     }
 
-    /// What one earlier rollout of the incumbent makes of every gate problem.
+    /// Where the seeds of decisions on patches and weights against an incumbent come from.
+    fn gate_seed(&self, incumbent: &Arm) -> Seed {
+        let seed = self.seed().derive("gate");
+        let seed = seed.derive(incumbent.harness.id().to_hex());
+        seed.derive(incumbent.policy.id())
+    }
+
+    /// The earlier rollout of every gate problem that tells V_in from V_out: who makes it, and the trials.
     ///
     /// It is sampled at [`CLASSIFY_TEMPERATURE`] or more. At a low temperature a fresh rollout repeats
     /// the one that chose the problems: the incumbent's arm would stand at 0% of V_in and 100% of
     /// V_out by construction, and anything that answers differently would fail δ_out ≥ 0 however much
     /// better it is.
-    async fn classify(
-        &self,
-        place: &str,
-        incumbent: &Arm,
-        seed: Seed,
-    ) -> Result<Vec<(Task, bool)>, RunError> {
-        let all = self.splits.gate.len();
-        let trials = draw(&self.splits.gate, all, seed.derive("classify"));
+    pub(crate) fn classification(&self, incumbent: &Arm) -> (Arm, Vec<Trial>) {
+        let seed = self.gate_seed(incumbent).derive("classify");
+        let trials = draw(&self.splits.gate, self.splits.gate.len(), seed);
         let mut warm = Harness::clone(&incumbent.harness);
         let temperature = &mut warm.middleware.sampling.temperature;
         *temperature = temperature.max(CLASSIFY_TEMPERATURE);
+        let arm = Arm {
+            policy: Arc::clone(&incumbent.policy),
+            harness: Arc::new(warm),
+        };
+        (arm, trials)
+    }
+
+    /// What one earlier rollout of the incumbent makes of every gate problem.
+    async fn classify(&self, place: &str, incumbent: &Arm) -> Result<Vec<(Task, bool)>, RunError> {
+        let (Arm { policy, harness }, trials) = self.classification(incumbent);
         let title = format!("{place} · classify");
         let classified = self
-            .roll(
-                &title,
-                &incumbent.policy,
-                &warm.into(),
-                Split::Gate,
-                &trials,
-            )
+            .roll(&title, &policy, &harness, Split::Gate, &trials)
             .await?;
         Ok(trials
             .into_iter()

@@ -120,9 +120,25 @@ impl Line {
         self.fresh.front().or(suspect).copied()
     }
 
+    /// Takes over a rollout that was to be made ahead and didn't come about.
+    pub(super) fn add(&mut self, index: usize) {
+        let place = self.fresh.partition_point(|known| *known < index);
+        self.fresh.insert(place, index);
+    }
+
+    /// Whether nothing is left, neither to make nor in flight.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_sent() && !self.is_busy()
+    }
+
+    /// Whether something has succeeded since the last time that nothing did.
+    pub(super) fn is_well(&self) -> bool {
+        self.hold.is_none()
+    }
+
     /// What to do at `now`. What it says to run counts as in flight.
     pub(super) fn next(&mut self, now: Instant) -> Next {
-        if self.fresh.is_empty() && self.first_suspect().is_none() {
+        if self.is_sent() {
             return if self.is_busy() {
                 Next::Later
             } else {
@@ -156,6 +172,11 @@ impl Line {
             None => return Next::Done,
         }
         job.map_or(Next::Done, Next::Run)
+    }
+
+    /// Whether nothing waits for its turn.
+    fn is_sent(&self) -> bool {
+        self.fresh.is_empty() && self.first_suspect().is_none()
     }
 
     /// Whether anything is in flight.
@@ -385,6 +406,31 @@ mod tests {
                 test.seconds()
             );
         }
+    }
+
+    #[test]
+    fn what_was_not_made_ahead_is_made_in_its_turn() {
+        let mut test = Test::new(3, None);
+        test.line.fresh.remove(1);
+        let Next::Run(first) = test.line.next(test.now) else {
+            panic!("a rollout");
+        };
+        test.line.add(1);
+        test.line.succeeded(first, test.now);
+        assert!(test.line.is_well() && !test.line.is_done());
+        assert!(!test.run(1, |_, _| Ok(())));
+        assert_eq!(test.made, [Job::Rollout(1), Job::Rollout(2)]);
+        assert!(test.line.is_done());
+        // It may be the last one, after all others have ended; and it may fail.
+        test.line.add(0);
+        assert!(!test.line.is_done());
+        let tries = std::cell::Cell::new(0);
+        let once = |_, _| match tries.replace(1) {
+            0 => Err(Fault::Passing),
+            _ => Ok(()),
+        };
+        assert!(!test.run(1, once));
+        assert!(test.left_out.is_empty() && test.line.is_well());
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use rollout::agent::{Agent, rollout};
 use rollout::policy::PolicyId;
 use rollout::task::Split;
-use rollout::trajectory::{ExitReason, Trajectory};
+use rollout::trajectory::{ExitReason, RolloutId, Trajectory};
+use tokio::sync::MutexGuard;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::line::{Fate, Fault, Job, Line, Next};
-use super::{Arm, Judge, Rolled, Trial};
+use super::{Ahead, Arm, Judge, Rolled, Trial};
 use crate::error::RunError;
 use crate::observer::Notice;
 use crate::workshop::Workshop;
@@ -49,6 +50,10 @@ pub(super) struct Rolling<'a> {
     tally: Tally,
     /// The rest that the server wants.
     rest: Option<Rest>,
+    /// What is made ahead of later phases.
+    ahead: MutexGuard<'a, Ahead>,
+    /// Rollouts of this phase that are in flight since an earlier one.
+    begun: Vec<(RolloutId, usize)>,
 }
 
 /// A pause that the server asks for.
@@ -78,6 +83,7 @@ impl<'a> Rolling<'a> {
                 policies.push(arm.policy.id());
             }
         }
+        let ahead = workshop.ahead.lock().await;
         let mut rolling = Rolling {
             workshop,
             judge,
@@ -85,21 +91,30 @@ impl<'a> Rolling<'a> {
             trials,
             lines: Vec::new(),
             line_of,
-            width: arms
-                .iter()
-                .map(|arm| arm.harness.middleware.runtime.parallel_rollouts)
-                .max()
-                .unwrap_or(1)
-                .max(1) as usize,
+            width: arms.iter().map(Arm::width).max().unwrap_or(1),
             found: Vec::with_capacity(trials.len() * arms.len()),
             tally: Tally::default(),
             rest: None,
+            ahead,
+            begun: Vec::new(),
             agents,
         };
+        let indices = 0..trials.len() * arms.len();
+        let ids = indices.map(|i| workshop.rollout_id(rolling.agent(i), rolling.trial(i)));
+        let ids: Vec<RolloutId> = ids.collect();
+        rolling.ahead.leave(&ids);
+        let made_ahead = workshop.store.made_ahead().await?;
         let mut missing: Vec<VecDeque<usize>> = vec![VecDeque::new(); policies.len()];
         let mut canaries: Vec<Option<usize>> = vec![None; policies.len()];
-        for index in 0..trials.len() * arms.len() {
-            let id = workshop.rollout_id(rolling.agent(index), rolling.trial(index));
+        for (index, id) in ids.into_iter().enumerate() {
+            if rolling.ahead.is_in_flight(&id) {
+                rolling.begun.push((id, index));
+                rolling.found.push(None);
+                continue;
+            }
+            if made_ahead.contains(id.as_str()) {
+                workshop.store.claim(&id).await?;
+            }
             let stored = workshop.store.trajectory(&id).await?;
             let line = rolling.line_of[index % arms.len()];
             match &stored {
@@ -130,13 +145,14 @@ impl<'a> Rolling<'a> {
         &self.trials[index / self.agents.len()]
     }
 
-    /// Makes what is missing. After an error, what was in flight is stored all the same.
+    /// Makes what is missing. After an error, what was in flight is stored all the same; else what is made
+    /// ahead may still be in flight.
     pub(super) async fn run(&mut self) -> Result<(), RunError> {
         let mut running = JoinSet::new();
         let mut failure = None;
         loop {
             let mut wake = None;
-            while failure.is_none() && running.len() < self.width {
+            while failure.is_none() && running.len() + self.ahead.in_flight() < self.width {
                 if let Some(reason) = self.workshop.stop.reason() {
                     failure = Some(RunError::Stopped { reason });
                     break;
@@ -155,24 +171,35 @@ impl<'a> Rolling<'a> {
                         wake = Some(until.min(Instant::now() + STOP_INTERVAL));
                         break;
                     }
-                    Next::Later | Next::Done => break,
+                    Next::Later | Next::Done => match self.begin_ahead(running.len()).await {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(error) => failure = Some(error),
+                    },
                 }
             }
-            if running.is_empty() && wake.is_none() {
+            let is_over = match failure {
+                None => self.begun.is_empty() && self.lines.iter().all(Line::is_done),
+                // What is in flight is still finished and stored.
+                Some(_) => running.is_empty() && self.ahead.in_flight() == 0,
+            };
+            if is_over {
                 break;
             }
-            // After a failure, what is in flight is still finished and stored.
             let ended = tokio::select! {
-                Some(ended) = running.join_next() => ended,
+                Some(ended) = running.join_next() => match ended {
+                    Ok((job, trajectory)) => self.ended(job, trajectory).await,
+                    Err(error) => {
+                        let reason = error.to_string();
+                        Err(RunError::Panic { reason })
+                    }
+                },
+                Some(landed) = self.ahead.landed() => match landed {
+                    Ok(trajectory) => self.landed(trajectory).await,
+                    Err(error) => Err(error),
+                },
                 () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {
                     continue;
-                }
-            };
-            let ended = match ended {
-                Ok((job, trajectory)) => self.ended(job, trajectory).await,
-                Err(error) => {
-                    let reason = error.to_string();
-                    Err(RunError::Panic { reason })
                 }
             };
             if let Err(error) = ended {
@@ -180,6 +207,16 @@ impl<'a> Rolling<'a> {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Begins a rollout of a later phase beside `running` ones, if there is one and nothing is amiss;
+    /// whether it did. A policy that has answered nobody yet isn't asked for more than a phase needs.
+    async fn begin_ahead(&mut self, running: usize) -> Result<bool, RunError> {
+        let is_well = self.rest.is_none()
+            && self.workshop.has_answered.load(Ordering::Relaxed)
+            && self.lines.iter().all(Line::is_well);
+        let all = running + self.ahead.in_flight();
+        Ok(is_well && self.ahead.begin(&self.workshop.store, all).await?)
     }
 
     /// What to do next, problem by problem over all arms.
@@ -225,11 +262,7 @@ impl<'a> Rolling<'a> {
         } = &trajectory.exit
         else {
             self.workshop.has_answered.store(true, Ordering::Relaxed);
-            if let Some(held) = line.succeeded(job, now) {
-                let seconds = held.as_secs();
-                self.workshop
-                    .line(format!("rollouts succeed again, after {seconds} s"));
-            }
+            self.succeeded(job, now);
             return match job {
                 Job::Rollout(_) => self.keep(index, trajectory).await,
                 Job::Canary(_) => Ok(()),
@@ -238,16 +271,7 @@ impl<'a> Rolling<'a> {
         if let Some(seconds) = wait_s {
             let wait = Duration::from_secs(*seconds);
             line.postponed(job, wait);
-            let until = now + wait;
-            match &mut self.rest {
-                Some(rest) => rest.until = rest.until.max(until),
-                None => {
-                    self.rest = Some(Rest {
-                        until,
-                        is_told: false,
-                    });
-                }
-            }
+            self.rest_until(now + wait);
             return Ok(());
         }
         let fault = if *is_retryable {
@@ -270,6 +294,54 @@ impl<'a> Rolling<'a> {
             Fate::GaveUp => Err(RunError::Infrastructure {
                 reason: reason.clone(),
             }),
+        }
+    }
+
+    /// Takes what a rollout came to that was made ahead, of this phase or of a later one.
+    async fn landed(&mut self, trajectory: Trajectory) -> Result<(), RunError> {
+        let now = Instant::now();
+        let own = self.begun.iter().position(|(id, _)| *id == trajectory.id);
+        let own = own.map(|place| self.begun.swap_remove(place).1);
+        if let ExitReason::Infrastructure { wait_s, .. } = &trajectory.exit {
+            self.ahead.leave_all();
+            if let Some(seconds) = wait_s {
+                self.rest_until(now + Duration::from_secs(*seconds));
+            }
+            if let Some(index) = own {
+                self.lines[self.line_of[index % self.agents.len()]].add(index);
+            }
+            return Ok(());
+        }
+        self.workshop.has_answered.store(true, Ordering::Relaxed);
+        let Some(index) = own else { return Ok(()) };
+        self.succeeded(Job::Rollout(index), now);
+        self.workshop.store.claim(&trajectory.id).await?;
+        self.advanced(&trajectory, 0);
+        self.found[index] = Some(counted(trajectory));
+        Ok(())
+    }
+
+    /// Lets a line know of a success.
+    fn succeeded(&mut self, job: Job, now: Instant) {
+        let (Job::Rollout(index) | Job::Canary(index)) = job;
+        let line = &mut self.lines[self.line_of[index % self.agents.len()]];
+        if let Some(held) = line.succeeded(job, now) {
+            let seconds = held.as_secs();
+            self.workshop
+                .line(format!("rollouts succeed again, after {seconds} s"));
+        }
+    }
+
+    /// Sends nothing until then, since the server asks for it.
+    fn rest_until(&mut self, until: Instant) {
+        match &mut self.rest {
+            Some(rest) => rest.until = rest.until.max(until),
+            None => {
+                self.rest = Some(Rest {
+                    until,
+                    is_told: false,
+                });
+            }
         }
     }
 

@@ -25,7 +25,7 @@ fn shape(messages: &[Message]) -> String {
 }
 
 /// The number of the problem.
-fn squares(messages: &[Message]) -> u32 {
+pub(crate) fn squares(messages: &[Message]) -> u32 {
     let mut texts = messages.iter().rev().map(|message| &message.content);
     let rest = texts.find_map(|text| text.split("sides have ").nth(1));
     first_number(rest.expect("a problem"))
@@ -34,7 +34,7 @@ fn squares(messages: &[Message]) -> u32 {
 /// A model that is wrong, and never calls its tool, under the harness that it meets first, and right, at
 /// length, under any that tells it something else. While `is_down` says so it can't be had for a third of
 /// the gate's problems then.
-fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
+pub(crate) fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
     let (first, is_down) = (OnceLock::<String>::new(), Arc::clone(is_down));
     Scripted::counted("contrary", move |messages| {
         let shape = shape(messages);

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "tests say aloud what they skip")]
 
 mod adapters;
+mod ahead;
 mod by_hand;
 mod code;
 mod commands;
