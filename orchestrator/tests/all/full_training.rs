@@ -110,7 +110,7 @@ async fn workshop_that_gathers(
     observer: Arc<Steps>,
 ) -> Workshop {
     let sft = full(sft);
-    workshop_that_trains(place, reply, gather, &sft, observer).await
+    workshop_that_asks(place, to_learn, reply, gather, &sft, observer).await
 }
 
 /// What `model_loop.sft` says of a full training, and `more`.
@@ -118,23 +118,12 @@ fn full(more: &str) -> String {
     format!("method: full, batch: 6, learning_rate: 1.0e-2, {more}")
 }
 
-/// The same with all that `model_loop.sft` says.
-pub(crate) async fn workshop_that_trains(
-    place: &Place,
-    reply: fn(&[Message]) -> String,
-    gather: &str,
-    sft: &str,
-    observer: Arc<dyn Observer>,
-) -> Workshop {
-    workshop_that_asks(place, to_learn, reply, gather, sft, observer).await
-}
-
 fn to_learn(number: u32) -> String {
     format!("Question {number} to learn from?")
 }
 
-/// A run whose problems to learn from are these.
-async fn workshop_that_asks(
+/// A run whose problems to learn from are these, and with all that `model_loop.sft` says.
+pub(crate) async fn workshop_that_asks(
     place: &Place,
     asks: fn(u32) -> String,
     reply: fn(&[Message]) -> String,

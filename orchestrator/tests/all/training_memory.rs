@@ -10,9 +10,7 @@ use coharness::store::Store;
 use coharness::workshop::Workshop;
 use trainer::TrainError;
 
-use crate::full_training::{
-    directory, knows_all, model, problems, trainings, workshop_that_trains,
-};
+use crate::full_training::{directory, knows_all, model, trainings, workshop_that_asks};
 use crate::{CONFIG, Place, tasks};
 
 /// Trained in a batch of six rows of about seven hundred tokens: some 35 MiB, and 26 with blocks computed
@@ -51,14 +49,11 @@ async fn workshop(place: &Place, sft: &str) -> (Workshop, Arc<Told>) {
     let told = Arc::new(Told::default());
     let observer = Arc::clone(&told);
     let gather = "gather_tasks: 12";
-    let mut workshop = workshop_that_trains(place, knows_all, gather, sft, observer).await;
-    workshop.splits.evolve = problems(
-        |number| {
-            let patience = " Take your time.".repeat(40);
-            format!("Question {number} to learn from?{patience}")
-        },
-        12,
-    );
+    let asks = |number: u32| {
+        let patience = " Take your time.".repeat(40);
+        format!("Question {number} to learn from?{patience}")
+    };
+    let workshop = workshop_that_asks(place, asks, knows_all, gather, sft, observer).await;
     (workshop, told)
 }
 
