@@ -113,7 +113,7 @@ impl<'a> Rolling<'a> {
                 continue;
             }
             if made_ahead.contains(id.as_str()) {
-                workshop.store.claim(&id).await?;
+                workshop.store.claim(&id, workshop.made().round).await?;
             }
             let stored = workshop.store.trajectory(&id).await?;
             let line = rolling.line_of[index % arms.len()];
@@ -315,7 +315,8 @@ impl<'a> Rolling<'a> {
         self.workshop.has_answered.store(true, Ordering::Relaxed);
         let Some(index) = own else { return Ok(()) };
         self.succeeded(Job::Rollout(index), now);
-        self.workshop.store.claim(&trajectory.id).await?;
+        let round = self.workshop.made().round;
+        self.workshop.store.claim(&trajectory.id, round).await?;
         self.advanced(&trajectory, 0);
         self.found[index] = Some(counted(trajectory));
         Ok(())

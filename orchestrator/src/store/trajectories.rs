@@ -193,7 +193,7 @@ impl Store {
     }
 
     /// Record a finished rollout that no phase has asked for yet; `made` names the round of the one that
-    /// will.
+    /// is to.
     ///
     /// # Errors
     /// When the database fails.
@@ -223,11 +223,20 @@ impl Store {
         rows.into_iter().map(id).collect()
     }
 
-    /// Count a rollout that was made ahead from now on: its phase has asked for it.
+    /// Count a rollout that was made ahead from now on, as one of `round`: a phase has asked for it, perhaps
+    /// not the one that it was made for. One that counts already stays as it is.
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn claim(&self, id: &RolloutId) -> Result<(), StoreError> {
+    pub async fn claim(&self, id: &RolloutId, round: u32) -> Result<(), StoreError> {
+        // In this order: after a kill between it is claimed once more.
+        sqlx::query(
+            "UPDATE trajectory SET round = ? WHERE id = ? AND id IN (SELECT id FROM ahead)",
+        )
+        .bind(i64::from(round))
+        .bind(id.as_str())
+        .execute(&self.pool)
+        .await?;
         sqlx::query("DELETE FROM ahead WHERE id = ?")
             .bind(id.as_str())
             .execute(&self.pool)
@@ -384,9 +393,10 @@ mod tests {
         let waiting = store.made_ahead().await.expect("ids");
         assert!(waiting.len() == 1 && waiting.contains(id.as_str()));
 
-        for _ in 0..2 {
-            store.claim(id).await.expect("a claim");
-            assert_eq!(counted().await, (1, 1, vec![Some(2)]));
+        // In vain in its own round, and asked for in the next ones.
+        for round in [3, 4] {
+            store.claim(id, round).await.expect("a claim");
+            assert_eq!(counted().await, (1, 1, vec![Some(3)]));
         }
         assert!(store.made_ahead().await.expect("ids").is_empty());
         store.forget(id).await.expect("forgotten");
