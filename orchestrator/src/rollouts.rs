@@ -186,6 +186,8 @@ impl Workshop {
     ) -> Result<Trajectory, RunError> {
         let agent = self.agent(arm, &self.judge);
         let id = self.rollout_id(&agent, trial);
+        // It may be one of a diagnosis that never came: a person put another harness in the place of this one.
+        self.store.claim(&id, self.made().round).await?;
         if let Some(known) = self.store.trajectory(&id).await? {
             return Ok(known);
         }

@@ -11,6 +11,7 @@ use coharness::history::History;
 use coharness::observer::{Notice, Observer};
 use coharness::report::Report;
 use coharness::splits::Splits;
+use coharness::store::{Made, TrajectoryFilter};
 use coharness::workshop::Workshop;
 use rollout::{BoxFuture, Completion, CompletionRequest, Message, Policy, PolicyError, PolicyId};
 use serde_json::{Value, json};
@@ -281,6 +282,40 @@ async fn a_run_that_is_stopped_stores_what_is_in_flight_and_makes_nothing_again(
     let again = beyond([before, log.asked()].concat(), &asked);
     assert!(again.is_empty(), "{again:?}");
     assert!(resumed.store.made_ahead().await.expect("ids").is_empty());
+}
+
+/// As where a person has put another harness in the place of one whose diagnosis had begun, and the critic
+/// comes back to that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cheap_check_finds_made_ahead_is_counted() {
+    let (place, log) = (Place::new(), Log::new());
+    let first = workshop(place.path(), 1, &log).await;
+    let policy = Waiting::policy(wrong(), &log, |_, _| true);
+    let alone = round(&first, &policy).await.expect("a round");
+    let start = first.head("v1").expect("v1").harness.id().to_hex();
+    let of_evolve = TrajectoryFilter {
+        split: Some("evolve".into()),
+        ..TrajectoryFilter::default()
+    };
+    let rows = first.store.trajectories(&of_evolve).await;
+    let mut rows = rows.expect("a list");
+    rows.retain(|row| row.harness != start);
+    assert!(!rows.is_empty(), "candidates are tried out");
+
+    let place = Place::new();
+    let second = workshop(place.path(), 1, &log).await;
+    for row in &rows {
+        let kept = first.store.trajectory_of(&row.id).await.expect("a read");
+        let kept = kept.expect("it is listed");
+        let basis = first.store.basis(&kept.id).await.expect("a read");
+        let basis = basis.expect("it is known");
+        let made = Made { round: 1, at: 0 };
+        let recorded = second.store.record_ahead(&kept, &basis, made).await;
+        recorded.expect("recorded");
+    }
+    assert_eq!(round(&second, &policy).await.expect("a round"), alone);
+    let ahead = second.store.made_ahead().await.expect("ids");
+    assert!(rows.iter().all(|row| !ahead.contains(&row.id)), "{ahead:?}");
 }
 
 /// Before its own phase, and in it.
