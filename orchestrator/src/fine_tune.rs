@@ -221,6 +221,9 @@ impl Workshop {
                 return Ok(done.adapter);
             }
         }
+        // A training takes every core for long. A rollout in flight beside it could run out of its time, and
+        // the decision on the weights may ask for that one.
+        self.ahead.lock().await.finish().await?;
         let options = self.planned(round, options, dataset)?;
         let (outcome, spent) = self.train_to_the_end(round, lesson, &options, start)?;
         let adapter = trained_weights::keep(&outcome.trainee, &base.id, &self.directory)?;

@@ -268,7 +268,8 @@ impl Workshop {
     async fn rounds(&self) -> Result<(), RunError> {
         let outcome = self.all_rounds().await;
         if outcome.is_err() {
-            self.ahead.lock().await.finish().await;
+            // What ended the rounds is told; the store's faults come of the same.
+            let _ = self.ahead.lock().await.finish().await;
         }
         outcome
     }

@@ -139,10 +139,17 @@ impl Ahead {
         Some(landed)
     }
 
-    /// Wait for what is in flight, and begin nothing more. A fault of the store is the caller's already.
-    pub(crate) async fn finish(&mut self) {
+    /// Wait for what is in flight, and begin nothing more.
+    ///
+    /// # Errors
+    /// The first fault of the store. All the others are waited for in every case.
+    pub(crate) async fn finish(&mut self) -> Result<(), RunError> {
         self.leave_all();
-        while self.landed().await.is_some() {}
+        let mut outcome = Ok(());
+        while let Some(landed) = self.landed().await {
+            outcome = outcome.and(landed.map(drop));
+        }
+        outcome
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod adapters;
 mod ahead;
+mod ahead_of_training;
 mod by_hand;
 mod code;
 mod commands;
