@@ -201,7 +201,7 @@ async fn export(root: &Path, args: ExportArgs) -> Result<ExitCode, RunError> {
         correct: (!args.all).then_some(true),
         ..TrajectoryFilter::default()
     };
-    let store = Store::open(&directory).await?;
+    let store = Store::look_at(&directory).await?;
     let rows = store.trajectories(&filter).await?;
     let harnesses = harnesses(&directory, &store).await?;
     let (mut written, mut unknown) = (0, 0);

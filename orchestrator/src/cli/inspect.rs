@@ -196,7 +196,7 @@ fn state(
 }
 
 pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, RunError> {
-    let store = Store::open(&find_run(root, &args.run)?).await?;
+    let store = Store::look_at(&find_run(root, &args.run)?).await?;
     let report = Report::read(&store).await?;
     store.close().await;
     print_report(&report, args.json);
@@ -311,7 +311,7 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
 
 /// Everything that `status` tells of a run.
 async fn read_run(directory: &Path) -> Result<(Report, Vec<SessionRow>), StoreError> {
-    let store = Store::open(directory).await?;
+    let store = Store::look_at(directory).await?;
     let report = Report::read(&store).await;
     let sessions = store.sessions().await;
     store.close().await;
@@ -319,7 +319,7 @@ async fn read_run(directory: &Path) -> Result<(Report, Vec<SessionRow>), StoreEr
 }
 
 async fn read_report(directory: &Path) -> Result<Report, RunError> {
-    let store = Store::open(directory).await?;
+    let store = Store::look_at(directory).await?;
     let report = Report::read(&store).await?;
     store.close().await;
     Ok(report)
@@ -409,7 +409,7 @@ pub(crate) fn diff(root: &Path, args: DiffArgs) -> Result<ExitCode, RunError> {
 
 pub(crate) async fn rollback(root: &Path, args: RollbackArgs) -> Result<ExitCode, RunError> {
     let directory = find_run(root, &args.run)?;
-    let store = Store::open(&directory).await?;
+    let store = Store::look_at(&directory).await?;
     let is_finished = store
         .run()
         .await?

@@ -64,7 +64,7 @@ pub(crate) async fn run(root: &Path, args: RunArgs) -> Result<ExitCode, RunError
 
 pub(crate) async fn resume(root: &Path, args: ResumeArgs) -> Result<ExitCode, RunError> {
     let directory = inspect::find_run(root, &RunName { run: args.name })?;
-    let store = crate::store::Store::open(&directory).await?;
+    let store = crate::store::Store::look_at(&directory).await?;
     let saved = Saved::read(&store).await?;
     store.close().await;
     let Some(Saved { config, base, .. }) = saved else {

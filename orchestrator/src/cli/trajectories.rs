@@ -120,7 +120,7 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
         harness,
         id_prefix: None,
     };
-    let store = Store::open(&directory).await?;
+    let store = Store::look_at(&directory).await?;
     let mut rows = store.trajectories(&filter).await?;
     store.close().await;
     let total = rows.len();
@@ -218,7 +218,7 @@ fn harness_id(directory: &Path, name: &str) -> Result<String, RunError> {
 
 async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
     let directory = inspect::find_run(root, &args.run)?;
-    let store = Store::open(&directory).await?;
+    let store = Store::look_at(&directory).await?;
     let filter = TrajectoryFilter {
         id_prefix: Some(args.id.to_lowercase()),
         ..TrajectoryFilter::default()

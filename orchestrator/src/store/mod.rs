@@ -5,6 +5,7 @@
 //! from the same inputs with the same result.
 
 mod filesystem;
+mod looking;
 mod trajectories;
 
 use std::path::{Path, PathBuf};

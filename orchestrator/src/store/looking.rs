@@ -1,0 +1,177 @@
+//! Looking at a run without changing its database, not even the schema: a process of an earlier version may
+//! be at work on it, and couldn't go on with it afterwards.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::migrate::MigrateError;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+
+use super::{Store, StoreError, filesystem};
+
+/// What stands in for the parts that schemas of these versions are without. It belongs to the connection, and
+/// SQLite finds a name there before it looks into the file.
+const STAND_INS: [(RangeInclusive<i64>, &str); 5] = [
+    (
+        1..=1,
+        "CREATE TEMP VIEW trajectory AS \
+         SELECT *, NULL AS round, NULL AS done_at, NULL AS basis FROM main.trajectory",
+    ),
+    (
+        2..=2,
+        "CREATE TEMP VIEW trajectory AS SELECT *, NULL AS basis FROM main.trajectory",
+    ),
+    (
+        1..=3,
+        "CREATE TEMP VIEW session AS SELECT *, NULL AS note, NULL AS ran_s FROM main.session",
+    ),
+    (
+        4..=4,
+        "CREATE TEMP VIEW session AS SELECT *, NULL AS ran_s FROM main.session",
+    ),
+    (1..=5, "CREATE TEMP TABLE ahead (id TEXT PRIMARY KEY)"),
+];
+
+impl Store {
+    /// Open `run.db` in `directory` to read it. A database of an earlier version is read as it is; only one
+    /// that holds nothing yet gets its schema.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and where there is no database.
+    pub async fn look_at(directory: &Path) -> Result<Self, StoreError> {
+        if let Some(kind) = filesystem::network_kind(directory) {
+            return Err(StoreError::NetworkFilesystem {
+                path: directory.to_owned(),
+                kind,
+            });
+        }
+        let path = directory.join("run.db");
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .busy_timeout(Duration::from_secs(30));
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            // Another connection would be without the stand-ins.
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_with(options)
+            .await
+            .map_err(|source| StoreError::opening(source, &path))?;
+        let version = version(&pool)
+            .await
+            .map_err(|source| StoreError::opening(source, &path))?;
+        if version == 0 {
+            pool.close().await;
+            return Self::open(directory).await;
+        }
+        let newest = sqlx::migrate!().iter().map(|known| known.version).max();
+        if newest.is_some_and(|newest| version > newest) {
+            let source = MigrateError::VersionMissing(version);
+            return Err(StoreError::migrating(source, &path));
+        }
+        for (versions, stand_in) in STAND_INS {
+            if versions.contains(&version) {
+                sqlx::query(stand_in).execute(&pool).await?;
+            }
+        }
+        Ok(Self { pool })
+    }
+}
+
+/// Version of a database's schema, 0 where it has none.
+async fn version(pool: &SqlitePool) -> Result<i64, sqlx::Error> {
+    let kept = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations')";
+    let row = sqlx::query(kept).fetch_one(pool).await?;
+    if row.try_get::<i64, _>(0)? == 0 {
+        return Ok(0);
+    }
+    let highest = "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations";
+    sqlx::query(highest).fetch_one(pool).await?.try_get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::migrate::{Migration, Migrator};
+
+    use super::*;
+    use crate::report::Report;
+    use crate::rollouts::testing::trajectory;
+    use crate::store::TrajectoryFilter;
+
+    async fn connected(directory: &Path) -> SqlitePool {
+        let options = SqliteConnectOptions::new()
+            .filename(directory.join("run.db"))
+            .create_if_missing(true);
+        let pool = SqlitePool::connect_with(options).await;
+        pool.expect("a database")
+    }
+
+    /// A run of the version whose migrations these are, with a rollout and a stretch of running.
+    async fn run_of(directory: &Path, migrations: &[Migration]) {
+        let pool = connected(directory).await;
+        let migrator = Migrator::with_migrations(migrations.to_vec());
+        migrator.run(&pool).await.expect("a schema");
+        for statement in [
+            "INSERT INTO run (id, name, config, created_at) VALUES (1, 'small', '{}', 1)",
+            "INSERT INTO session (started_at, seen_at, process) VALUES (20, 50, 1)",
+        ] {
+            sqlx::query(statement).execute(&pool).await.expect("a row");
+        }
+        sqlx::query(
+            "INSERT INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
+             completion_tokens, wall_ms, body) VALUES (?, 't', 'gate', 'h', 'p', '0', 1, 'answered', 7, 1, x'')",
+        )
+        .bind(trajectory().id.as_str())
+        .execute(&pool)
+        .await
+        .expect("a row");
+        pool.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_run_of_any_version_can_be_looked_at_and_keeps_its_schema() {
+        let all = sqlx::migrate!().iter().cloned().collect::<Vec<_>>();
+        for count in 1..=all.len() {
+            let here = tempfile::tempdir().expect("directory");
+            run_of(here.path(), &all[..count]).await;
+            // Twice: what stands in for the rest is gone with its connection.
+            for _ in 0..2 {
+                let store = Store::look_at(here.path()).await.expect("a store");
+                let report = Report::read(&store).await.expect("a report");
+                let counts = (report.rollouts, report.gate.rollouts, report.wall_s);
+                assert_eq!(counts, (1, 1, 30), "schema {count}");
+                let rows = store.trajectories(&TrajectoryFilter::default()).await;
+                assert_eq!(rows.expect("a list").len(), 1);
+                let basis = store.basis(&trajectory().id).await;
+                assert_eq!(basis.expect("a read"), None);
+                assert_eq!(store.sessions().await.expect("a list")[0].note, None);
+                store.close().await;
+            }
+            let pool = connected(here.path()).await;
+            let kept = version(&pool).await.expect("a version");
+            assert_eq!(kept, all[count - 1].version);
+            pool.close().await;
+            // Going on with it is another matter.
+            let store = Store::open(here.path()).await.expect("a store");
+            assert_eq!(store.totals().await.expect("totals").rollouts, 1);
+            store.close().await;
+            let pool = connected(here.path()).await;
+            let now = version(&pool).await.expect("a version");
+            assert_eq!(Some(now), all.last().map(|migration| migration.version));
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_run_is_none_is_made() {
+        let here = tempfile::tempdir().expect("directory");
+        let missing = Store::look_at(here.path()).await.expect_err("no database");
+        assert!(matches!(missing, StoreError::Open { .. }), "{missing}");
+        assert!(!Store::exists(here.path()));
+        // One that was killed before it wrote anything.
+        std::fs::write(here.path().join("run.db"), "").expect("file");
+        let store = Store::look_at(here.path()).await.expect("a store");
+        assert_eq!(store.run().await.expect("a read"), None);
+    }
+}
