@@ -11,6 +11,7 @@ use model::weights::WeightsError;
 use registry::{RegistryError, VersionName};
 use rollout::policy::PolicyError;
 use sandbox::SandboxError;
+use sqlx::migrate::MigrateError;
 use trainer::{CheckpointError, DatasetError, TrainError};
 
 use crate::config::ConfigError;
@@ -343,6 +344,10 @@ impl RunError {
             Self::OtherConfig { .. } => {
                 "Give the new run another run.name or run.seed, or another --dir; or remove the directory.".into()
             }
+            Self::Store(StoreError::Migrate {
+                source: MigrateError::VersionMissing(_),
+                ..
+            }) => "A later version of coharness has written it; only that one can go on with it.".into(),
             _ if self.is_disk_full() => {
                 "Free some, then give the same command; nothing finished is lost.".into()
             }

@@ -30,7 +30,7 @@ pub enum StoreError {
         /// The cause.
         source: sqlx::Error,
     },
-    /// The database is of a newer version of coharness.
+    /// The database is of a later version of coharness, or its schema can't be changed.
     #[error("the run's database {path} can't be brought to this version")]
     Migrate {
         /// The file.

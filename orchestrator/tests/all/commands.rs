@@ -85,6 +85,9 @@ async fn a_run_that_cant_be_read_is_named_and_the_others_are_shown() {
         assert!(text.contains(&part), "{part} in {shown}");
     }
     assert!(shown.ends_with("--- exit 0\n"), "{shown}");
+    let refused = place.run(&["report", "--run", "newer-seed0"]);
+    let hint = "hint: A later version of coharness has written it";
+    assert!(refused.contains(hint), "{refused}");
 
     let output = place.command(&["status", "--json"]).output().expect("runs");
     let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
