@@ -60,6 +60,8 @@ impl Signs {
     /// When the store fails.
     pub(crate) async fn end(self, outcome: &Result<(), RunError>) -> Result<(), StoreError> {
         self.beats.abort();
+        // One under way could still come after the last sign, and take it back. That it was aborted is known.
+        let _ = self.beats.await;
         let note = outcome.as_ref().err().map(|error| told(error));
         let sign = sign(self.started, note, true);
         self.store.touch_session(self.session, &sign).await
