@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use model::decode::EngineOptions;
 use rollout::agent::{Agent, rollout};
 use rollout::task::Split;
 use rollout::trajectory::{RolloutId, Trajectory};
@@ -170,11 +171,11 @@ impl Workshop {
             round,
         } = stretch;
         let agent = self.agent(arm, &self.judge);
-        // Beyond these a server's requests wait for each other: those of the last rollouts of a phase
-        // would wait for those of the next one.
+        // Beyond these requests wait for each other: those of the last rollouts of a phase would wait for
+        // those of the next one.
         let places = match &self.loaded.config.policy {
             PolicyConfig::Openai { in_flight, .. } => *in_flight,
-            PolicyConfig::Local { .. } => usize::MAX,
+            PolicyConfig::Local { .. } => EngineOptions::default().max_batch,
         };
         let coming = trials.iter().map(|trial| Coming {
             id: self.rollout_id(&agent, trial),

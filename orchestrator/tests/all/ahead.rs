@@ -247,6 +247,40 @@ async fn what_nobody_asks_for_is_not_counted() {
     assert!(counts.0 == GATE as usize && counts.1 <= 1, "{counts:?}");
 }
 
+/// However many rollouts a harness has at a time: a model in this process decodes 64 requests together.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_rollouts_wait_for_no_place_in_the_batch() {
+    const MANY: u32 = 80;
+    const BATCH: usize = 64;
+    let (place, log) = (Place::new(), Log::new());
+    let mut tasks = counting::squares(EVOLVE + MANY);
+    let mut splits = Splits::only_test(Vec::new());
+    splits.gate = tasks.split_off(EVOLVE as usize);
+    splits.evolve = tasks;
+    let config = small([EVOLVE, MANY, 1], "harness_loop: {diagnose_tasks: 12}");
+    let lines = config.lines().filter(|line| !line.starts_with("policy:"));
+    let config = lines.collect::<Vec<_>>().join("\n");
+    let scene = Scene {
+        config: &config,
+        splits,
+        directory: place.path(),
+        is_aloud: false,
+    };
+    let mut start = harness::naive().expect("the shipped harness");
+    start.middleware.runtime.parallel_rollouts = 200;
+    let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    let right = Scripted::policy("right", |messages| boxed(4 * squares(messages)));
+    let policy = Waiting::policy(right, &log, |number, asked| match number {
+        STRAGGLER => count_of_gate(asked) >= BATCH - 1,
+        number => number <= EVOLVE,
+    });
+    round(&workshop, &policy).await.expect("a round");
+    // Time for whatever was begun to ask.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = count_of_gate(&log.asked());
+    assert!((BATCH - 1..=BATCH).contains(&begun), "{begun}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_stopped_stores_what_is_in_flight_and_makes_nothing_again() {
     let (alone, asked) = one_after_the_other(wrong()).await;
