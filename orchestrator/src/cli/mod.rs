@@ -21,6 +21,7 @@ mod verify_answer;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -145,7 +146,7 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(dispatch(cli)) {
+    match runtime.block_on(dispatch(cli)).and_then(written) {
         Ok(code) => code,
         Err(error) => explain(&error),
     }
@@ -208,11 +209,34 @@ fn explain(error: &RunError) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
+/// Why the first line of data that got lost could not be written.
+static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
 /// A line of data.
 fn print(text: &str) {
     use std::io::Write;
+    let Err(error) = writeln!(std::io::stdout(), "{text}") else {
+        return;
+    };
     // A reader that closed the pipe early has what it wanted.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    if error.kind() != std::io::ErrorKind::BrokenPipe
+        && let Ok(mut lost) = LOST.lock()
+        && lost.is_none()
+    {
+        *lost = Some(error);
+    }
+}
+
+/// The command's exit code, if all its data was written: half a file must not pass for a whole one.
+fn written(code: ExitCode) -> Result<ExitCode, RunError> {
+    let lost = LOST.lock().ok().and_then(|mut lost| lost.take());
+    match lost {
+        None => Ok(code),
+        Some(source) => Err(RunError::Io {
+            path: "standard output".into(),
+            source,
+        }),
+    }
 }
 
 /// A line for the person.

@@ -1,6 +1,7 @@
 //! Help, plans, and commands without a run.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use coharness::store::Store;
 use insta::assert_snapshot;
@@ -135,6 +136,37 @@ fn plan_of_the_aime_run_names_all_that_is_missing() {
         set,
     ];
     assert_snapshot!(Place::new().run(&arguments));
+}
+
+#[test]
+fn data_that_cant_be_written_is_no_success_but_a_reader_may_leave_early() {
+    let place = Place::new();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has it");
+    let output = place
+        .command(&["schema"])
+        .stdout(full)
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(
+        said.starts_with("error: cannot access standard output: No space left"),
+        "{said}"
+    );
+
+    let mut child = place
+        .command(&["schema"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
 #[test]
