@@ -29,7 +29,7 @@ pub(crate) enum DataCommand {
     /// Show rows as the model is trained on them: the rendered text, with what counts for the loss
     /// marked.
     Inspect(InspectArgs),
-    /// Write a run's rollouts as JSON lines of messages.
+    /// Print a run's rollouts as JSON lines of messages.
     Export(ExportArgs),
     /// Turn training data of other forms into JSON lines of messages.
     Import(ImportArgs),

@@ -18,13 +18,13 @@ use crate::workshop::run_name;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Write the model for other programs, trained weights in it if wanted.
+    ///
+    /// A GGUF file, for llama.cpp and what builds on it, if --out ends in .gguf; else a Hugging Face
+    /// directory, for transformers, vLLM and SGLang.
     Export(ExportArgs),
 }
 
 /// Write the model for other programs.
-///
-/// A GGUF file, for llama.cpp and what builds on it, if --out ends in .gguf; else a Hugging Face
-/// directory, for transformers, vLLM and SGLang.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     /// File or directory to write; it must not exist.

@@ -77,8 +77,16 @@ enum Command {
     /// Make an earlier harness version current again, as a new version.
     Rollback(inspect::RollbackArgs),
     /// Serve the local model over OpenAI's chat API.
+    ///
+    /// Prints the address, then answers until it is stopped. The base model and what was trained are
+    /// served under their own names; without a name in the request the base model answers.
     ServeModel(serve_model::ServeModelArgs),
     /// Judge answers with a verifier, line by line.
+    ///
+    /// Reads lines of {"gold": …, "pred": …}, where pred is an answer or a whole response, and answers
+    /// each with a line {"equal": …, "verdict": …, "rule": …, "answer": …}. The verdict is equal,
+    /// different, unreadable, undecided or no_answer; a line that can't be read is answered with the
+    /// verdict error. For the kind code, gold is a list of tests.
     VerifyAnswer(verify_answer::VerifyAnswerArgs),
     /// Ask what the critic looks for.
     #[command(subcommand)]

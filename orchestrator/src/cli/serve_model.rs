@@ -15,9 +15,6 @@ use crate::error::RunError;
 use crate::serve_model::{ModelServer, serve};
 
 /// Serve the configuration's model over OpenAI's chat API.
-///
-/// Prints the address, then answers until it is stopped. The base model and what was trained are served
-/// under their own names; without a name in the request the base model answers.
 #[derive(Debug, Args)]
 pub(crate) struct ServeModelArgs {
     /// Configuration whose model is served.

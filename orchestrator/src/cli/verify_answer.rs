@@ -21,11 +21,6 @@ const TOLERANCE: f64 = 1e-6;
 const MAX_LINE: usize = 16 << 20;
 
 /// Judge answers with a verifier.
-///
-/// Reads lines of {"gold": …, "pred": …}, where pred is an answer or a whole response, and answers each
-/// with a line {"equal": …, "verdict": …, "rule": …, "answer": …}. The verdict is equal, different,
-/// unreadable, undecided or `no_answer`; a line that can't be read is answered with the verdict error.
-/// For the kind code, gold is a list of tests.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyAnswerArgs {
     /// File of JSON lines; - is the standard input.
