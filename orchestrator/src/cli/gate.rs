@@ -98,7 +98,7 @@ pub(crate) struct SimulateArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        allow_negative_numbers = true
+        allow_hyphen_values = true
     )]
     effects: Vec<f64>,
     /// Problems of each side: V_in and V_out are filled by one earlier rollout of the incumbent.
@@ -124,7 +124,13 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     alike: f64,
     /// Shapes of the Beta distribution of success rates.
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_values_t = [0.8, 0.8])]
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        num_args = 1,
+        default_value = "0.8,0.8"
+    )]
     spread: Vec<f64>,
     /// One success rate for all problems instead.
     #[arg(long, value_name = "P", conflicts_with = "spread")]
@@ -158,6 +164,13 @@ pub(crate) fn gate(command: GateCommand) -> Result<ExitCode, RunError> {
 fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
     let scene = scene(args)?;
     if let Some(proposals) = args.proposals {
+        if args.real > proposals {
+            let reason = format!(
+                "{} of {proposals} proposals can't have an effect",
+                args.real
+            );
+            return Err(impossible("--real", &reason));
+        }
         let runs = args.decisions.unwrap_or(RUNS);
         let result = run(&scene, proposals, args.real, args.effect, runs);
         print(&if args.json {
@@ -220,15 +233,17 @@ fn case(args: &SimulateArgs, mode: Mode) -> Case {
     }
 }
 
+/// A setting that can't be simulated.
+fn impossible(field: &'static str, reason: &str) -> RunError {
+    RunError::from(ConfigError::Invalid {
+        path: "coharness gate simulate".into(),
+        field,
+        reason: reason.into(),
+    })
+}
+
 /// The settings, checked.
 fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
-    let fail = |field: &'static str, reason: &str| {
-        RunError::from(ConfigError::Invalid {
-            path: "coharness gate simulate".into(),
-            field,
-            reason: reason.into(),
-        })
-    };
     let gate = GateConfig {
         mode: GateMode::Sequential,
         tasks: args.tasks,
@@ -238,26 +253,26 @@ fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         ..GateConfig::default()
     };
     gate.check().map_err(|(field, reason)| match field {
-        "gate.tasks" => fail("--tasks", reason),
-        "gate.max_samples" => fail("--max-samples", reason),
-        "gate.retest_margin_points" => fail("--margin", reason),
-        _ => fail("--level", reason),
+        "gate.tasks" => impossible("--tasks", reason),
+        "gate.max_samples" => impossible("--max-samples", reason),
+        "gate.retest_margin_points" => impossible("--margin", reason),
+        _ => impossible("--level", reason),
     })?;
     let is_effect = |effect: &f64| (-1.0..=1.0).contains(effect);
     if !args.effects.iter().all(is_effect) || !is_effect(&args.effect) {
-        return Err(fail("--effects", "an effect lies between -1 and 1"));
+        return Err(impossible("--effects", "an effect lies between -1 and 1"));
     }
     if !(0.0..=1.0).contains(&args.alike) {
-        return Err(fail("--alike", "a share lies between 0 and 1"));
+        return Err(impossible("--alike", "a share lies between 0 and 1"));
     }
     let rates = match (args.rate, args.spread.as_slice()) {
         (Some(rate), _) if (0.0..=1.0).contains(&rate) => Rates::Same(rate),
-        (Some(_), _) => return Err(fail("--rate", "a success rate lies between 0 and 1")),
+        (Some(_), _) => return Err(impossible("--rate", "a success rate lies between 0 and 1")),
         (None, &[a, b]) if a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite() => {
             Rates::Beta(a, b)
         }
         (None, _) => {
-            return Err(fail(
+            return Err(impossible(
                 "--spread",
                 "expected two shapes above 0, as in 0.8,0.8",
             ));

@@ -250,7 +250,6 @@ fn verify_answer_answers_line_by_line() {
 #[test]
 fn verify_answer_does_not_wait_for_the_end_of_its_input() {
     use std::io::{BufRead, BufReader, Write};
-    use std::process::Stdio;
 
     let place = Place::new();
     let mut child = place
@@ -359,6 +358,8 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         ["--level", "0"],
         ["--alike", "2"],
         ["--margin", "0"],
+        ["--effects", "-0.05,-2"],
+        ["--proposals", "5"],
     ]
     .iter()
     .map(|setting| place.run(&["gate", "simulate", setting[0], setting[1]]))
