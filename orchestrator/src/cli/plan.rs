@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
-    Config, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind, ModelLoopConfig,
-    Objective, PolicyConfig, SplitConfig, StartKind,
+    Config, DeviceKind, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind,
+    ModelLoopConfig, Objective, PolicyConfig, SplitConfig, StartKind,
 };
-use crate::error::RunError;
+use crate::error::{RunError, told};
 use crate::serving;
 use crate::splits::Splits;
 use crate::workshop::{read_harness, run_name};
@@ -28,7 +28,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         }
         Err(error) => {
             problems.push(error.into());
-            "not readable, see below".into()
+            "not usable, see below".into()
         }
     };
     let found = locate(loaded, &environment.cache);
@@ -114,7 +114,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     say("");
     say("the run would stop:");
     for problem in &problems {
-        say(&format!("  error: {problem}"));
+        say(&format!("  error: {}", told(problem)));
         if let Some(hint) = problem.hint() {
             say(&format!("  hint: {hint}"));
         }
@@ -233,6 +233,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         let within = sft
             .memory_mib
             .map_or_else(String::new, |mib| format!(" within {mib} MiB"));
+        let device = match sft.device {
+            DeviceKind::Cpu => "the CPU",
+            DeviceKind::Cuda => "the first CUDA device",
+        };
         let what = match sft.method {
             MethodKind::Lora if sft.rank_stabilised => {
                 format!("rank-stabilised LoRA rank {}", sft.rank)
@@ -247,11 +251,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             (MethodKind::Full, StartKind::Current) => " from the current ones",
         };
         lines.push(format!(
-            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {:?}{within}{aside}",
+            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {device}{within}{aside}",
             sft.epochs,
             sft.batch,
-            sft.learning_rate(),
-            sft.device
+            sft.learning_rate()
         ));
         lines.push(format!("    decide     {}", decide(gate, sizes, 1)));
     } else {
@@ -306,7 +309,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
 
 /// What is learnt from.
 fn selection(weights: &ModelLoopConfig) -> String {
-    let mut said = format!("at most {} right ones a problem", weights.max_per_task);
+    let mut said = match weights.max_per_task {
+        1 => "at most 1 right one a problem".to_owned(),
+        most => format!("at most {most} right ones a problem"),
+    };
     if weights.drop_lucky {
         said.push_str(", none by luck");
     }
