@@ -49,16 +49,41 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
         };
         let message = error.to_string();
         let position = format!(" at line {line}, column {column}");
-        let reason = message
-            .strip_suffix(&position)
-            .unwrap_or(&message)
-            .to_owned();
         YamlError {
             line,
             column,
-            reason,
+            reason: plainly(message.strip_suffix(&position).unwrap_or(&message)),
         }
     })
+}
+
+/// What the library says of its options, its events and Rust's types, in words for who writes YAML.
+fn plainly(reason: &str) -> String {
+    if let Some(rest) = reason.strip_prefix("duplicate mapping key") {
+        let key = rest.strip_prefix(": ");
+        let key = key.and_then(|rest| rest.rsplit_once(", set DuplicateKeyPolicy"));
+        return match key {
+            Some((key, _)) => format!("key \"{key}\" occurs twice"),
+            None => "a key occurs twice".to_owned(),
+        };
+    }
+    let bits = reason.strip_prefix("invalid u");
+    if let Some(bits) = bits.and_then(|bits| bits.parse::<u32>().ok()) {
+        return format!("expected a whole number, at least 0 and below 2^{bits}");
+    }
+    let said = match reason {
+        "invalid floating point" => "expected a number",
+        "invalid boolean (strict mode expects true/false)" => "expected true or false",
+        "expected string scalar" => "expected a text",
+        "expected sequence start" => "expected a list",
+        "expected mapping start" => "expected fields, as in name: value",
+        "cannot deserialize null into string; use Option<String>" => {
+            "expected a text, but nothing stands there"
+        }
+        "unexpected end of input" => "the text ends where more is expected",
+        other => other,
+    };
+    said.to_owned()
 }
 
 /// Writes a value as YAML that [`from_str`] reads back equal.

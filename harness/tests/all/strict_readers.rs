@@ -86,6 +86,41 @@ fn a_key_that_occurs_twice_is_an_error_with_key_and_line() {
 }
 
 #[test]
+fn what_is_wrong_is_said_without_options_of_the_library_and_types_of_rust() {
+    let protocol = |max_turns: &str| {
+        let text = format!("call_format: json\nmax_tokens_per_turn: 9\nmax_turns: {max_turns}\n");
+        yaml::from_str::<harness::Protocol>(&text)
+            .unwrap_err()
+            .reason
+    };
+    for number in ["-1", "many", "99999999999"] {
+        assert_eq!(
+            protocol(number),
+            "expected a whole number, at least 0 and below 2^32",
+            "{number}"
+        );
+    }
+    assert_eq!(
+        protocol("8\nmax_turns: 9"),
+        "key \"max_turns\" occurs twice"
+    );
+    let memory = |text: &str| yaml::from_str::<Memory>(text).unwrap_err().reason;
+    assert_eq!(memory("- a\n"), "expected fields, as in name: value");
+    assert_eq!(
+        memory("kind: notes\ncapacity: 4\nentries: a\n"),
+        "expected a list"
+    );
+    assert_eq!(
+        memory("kind: notes\ncapacity: 4\nentries: [{a: b}]\n"),
+        "expected a text"
+    );
+    assert_eq!(
+        temperature("warm").unwrap_err(),
+        "line 1, column 14: expected a number"
+    );
+}
+
+#[test]
 fn plain_text_that_yaml_would_alter_is_refused_with_a_position() {
     let error = entries("{{question}}").unwrap_err();
     assert!(error.starts_with("line 4, column 5: "), "{error}");
