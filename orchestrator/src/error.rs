@@ -348,6 +348,11 @@ impl RunError {
                 source: MigrateError::VersionMissing(_),
                 ..
             }) => "A later version of coharness has written it; only that one can go on with it.".into(),
+            Self::Splits(SplitError::TooFew { .. }) => {
+                "Lower them, name more files in tasks.also, or let tasks.splits.shrink take fewer in the same proportion, \
+                 where that leaves 1 evolve, 4 gate and 1 test problem."
+                    .into()
+            }
             _ if self.is_disk_full() => {
                 "Free some, then give the same command; nothing finished is lost.".into()
             }

@@ -184,13 +184,23 @@ pub enum TaskError {
         /// The earlier line.
         first_line: usize,
     },
+    /// Two lines without an id have the same problem.
+    #[error("{source_name}:{line}: the problem stands in line {first_line} already")]
+    DuplicateProblem {
+        /// The file.
+        source_name: String,
+        /// The later line.
+        line: usize,
+        /// The earlier line.
+        first_line: usize,
+    },
 }
 
 /// Reads tasks from JSON lines. Blank lines and further columns are skipped. `source_name` stands
 /// in errors.
 ///
 /// # Errors
-/// The first line that isn't a task, and an id that occurs twice.
+/// The first line that isn't a task, and an id or, without ids, a problem that occurs twice.
 pub fn load_tasks(
     text: &str,
     source_name: &str,
@@ -221,11 +231,21 @@ pub fn load_tasks(
             reason,
         })?;
         if let Some(first_line) = lines.insert(task.id.clone(), line) {
-            return Err(TaskError::DuplicateId {
-                source_name: source_name.to_owned(),
-                line,
-                id: task.id,
-                first_line,
+            let source_name = source_name.to_owned();
+            // An id that nobody wrote says nothing.
+            return Err(if fields.contains_key(&columns.id) {
+                TaskError::DuplicateId {
+                    source_name,
+                    line,
+                    id: task.id,
+                    first_line,
+                }
+            } else {
+                TaskError::DuplicateProblem {
+                    source_name,
+                    line,
+                    first_line,
+                }
             });
         }
         tasks.push(task);
@@ -453,6 +473,11 @@ mod tests {
         assert_eq!(
             error(&format!("{good}\n\n{good}")),
             "tasks.jsonl:3: id a was used in line 1 already"
+        );
+        let nameless = r#"{"problem": "1+1?", "answer": "2"}"#;
+        assert_eq!(
+            error(&format!("{nameless}\n{nameless}")),
+            "tasks.jsonl:2: the problem stands in line 1 already"
         );
         assert!(error(r#"{"problem": "p", "answer": "text #### "}"#).ends_with("is empty"));
     }

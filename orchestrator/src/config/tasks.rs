@@ -38,6 +38,14 @@ impl TaskConfig {
                 "evolve and test need at least 1 problem, gate at least 4",
             ));
         }
+        if let VerifierKind::Numeric { tolerance } = self.verifier
+            && !(0.0..1.0).contains(&tolerance)
+        {
+            return Err((
+                "tasks.verifier",
+                "numeric needs a tolerance of at least 0 and below 1",
+            ));
+        }
         if let VerifierKind::Code(limits) = self.verifier
             && (limits.timeout_ms == 0 || limits.memory_mib < 64)
         {

@@ -36,6 +36,18 @@ fn value_out_of_range() {
 }
 
 #[test]
+fn a_tolerance_that_lets_no_fraction_pass_or_any() {
+    for tolerance in ["-1", "1", "1.0e+9"] {
+        let said = run_with(&CONFIG.replace("1.0e-4", tolerance));
+        assert_eq!(
+            said,
+            "--- stderr\nerror: run.yaml: tasks.verifier: numeric needs a tolerance of at least 0 and below 1\n\
+             --- exit 2\n"
+        );
+    }
+}
+
+#[test]
 fn missing_configuration() {
     assert_snapshot!(Place::new().run(&["run", "--config", "nothing.yaml"]));
 }
