@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use model::decode::EngineOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,7 +38,7 @@ pub(crate) struct ServeModelArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
     /// Longest prompt plus reply, in tokens.
-    #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 4096, value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
     context: usize,
     /// Memory for keys and values, in MiB: of the base model and all adapters, and of each full set of
     /// weights.

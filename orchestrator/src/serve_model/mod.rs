@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::routing::{get, post};
 use model::chat_template::ChatTemplate;
 use model::decode::{Engine, EngineAdapter, EngineOptions};
@@ -177,6 +177,8 @@ pub async fn serve(
         // A name may have slashes.
         .route("/v1/models/{*name}", get(one_model))
         .route("/v1/chat/completions", post(chat::completions))
+        .fallback(no_path)
+        .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .with_state(Arc::new(server));
     axum::serve(listener, routes)
@@ -238,6 +240,14 @@ async fn models(
     ))
 }
 
+async fn no_path(method: Method, uri: Uri) -> Refusal {
+    Refusal::no_endpoint(StatusCode::NOT_FOUND, &method, uri.path())
+}
+
+async fn no_method(method: Method, uri: Uri) -> Refusal {
+    Refusal::no_endpoint(StatusCode::METHOD_NOT_ALLOWED, &method, uri.path())
+}
+
 async fn one_model(
     State(server): State<Arc<ModelServer>>,
     Path(name): Path<String>,
@@ -250,8 +260,6 @@ async fn one_model(
 
 #[cfg(test)]
 mod tests {
-    use axum::http::StatusCode;
-
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! Errors as clients of the chat API read them.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::decode::EngineError;
 use serde_json::json;
@@ -46,6 +46,19 @@ impl Refusal {
             message: format!("there is no model {name}, only {}", known.join(", ")),
             parameter: Some("model".into()),
             code: Some("model_not_found"),
+        }
+    }
+
+    /// A part of the API that isn't offered.
+    pub(super) fn no_endpoint(status: StatusCode, method: &Method, path: &str) -> Self {
+        Self {
+            status,
+            message: format!(
+                "there is no {method} {path}, only GET /health, GET /v1/models, GET /v1/models/NAME and POST \
+                 /v1/chat/completions"
+            ),
+            parameter: None,
+            code: None,
         }
     }
 

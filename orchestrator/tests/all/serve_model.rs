@@ -441,7 +441,20 @@ fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
     // What asks for nothing, or only tells of the client, is no hindrance.
     server.good(&ask(json!({"repetition_penalty": 1.0, "guided_json": null, "user": "me", "metadata": {"a": "b"}})));
     assert_eq!(server.send("GET", "/health", None, None).0, 200);
-    assert_eq!(server.send("GET", "/nowhere", None, None).0, 404);
+    for (method, path, status) in [
+        ("GET", "/nowhere", 404),
+        ("POST", "/v1/completions", 404),
+        ("GET", "/v1/chat/completions", 405),
+    ] {
+        let (said, body) = server.send(method, path, None, None);
+        assert_eq!(said, status, "{body}");
+        let error: Value = serde_json::from_str(&body).expect("JSON");
+        let message = error["error"]["message"].as_str().expect("a message");
+        assert!(
+            message.contains(&format!("no {method} {path}, only")),
+            "{body}"
+        );
+    }
 }
 
 #[test]
