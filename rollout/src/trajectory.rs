@@ -435,6 +435,19 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
+    /// The names of all.
+    pub const NAMES: [&'static str; 9] = [
+        "answered",
+        "no_answer",
+        "reply_cut",
+        "reasoning_cut",
+        "turn_limit",
+        "token_budget",
+        "wall_budget",
+        "context_limit",
+        "infrastructure",
+    ];
+
     /// Its name, as under `type` in JSON.
     pub fn name(&self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use registry::Registry;
 use rollout::trajectory::{
@@ -44,8 +45,8 @@ struct ListArgs {
     /// Only rollouts with this outcome.
     #[arg(long, value_enum)]
     outcome: Option<Outcome>,
-    /// Only rollouts that ended like this, as in turn_limit.
-    #[arg(long, value_name = "REASON")]
+    /// Only rollouts that ended like this.
+    #[arg(long, value_name = "REASON", value_parser = PossibleValuesParser::new(ExitReason::NAMES))]
     exit: Option<String>,
     /// Only rollouts on this problem.
     #[arg(long, value_name = "ID")]
@@ -164,7 +165,7 @@ fn cells(row: &TrajectoryRow, versions: &Versions) -> Vec<String> {
         outcome.to_owned(),
         row.exit.clone(),
         row.completion_tokens.to_string(),
-        format!("{}.{}", row.wall_ms / 1000, row.wall_ms % 1000 / 100),
+        format!("{:.1}", row.wall_ms as f64 / 1000.0),
     ]
 }
 
@@ -308,6 +309,10 @@ impl Page<'_> {
         };
         let usage = &trajectory.usage;
         let about = if usage.is_estimated { "about " } else { "" };
+        let replies = match trajectory.model_calls.len() {
+            1 => "1 reply".to_owned(),
+            count => format!("{count} replies"),
+        };
         let facts = [
             ("rollout", trajectory.id.as_str().to_owned()),
             (
@@ -323,11 +328,10 @@ impl Page<'_> {
             (
                 "cost",
                 format!(
-                    "{about}{} tokens generated ({} reasoning), {} of prompts, {} replies, {}.{:03} s",
+                    "{about}{} tokens generated ({} reasoning), {} of prompts, {replies}, {}.{:03} s",
                     usage.completion_tokens,
                     usage.reasoning_tokens,
                     usage.prompt_tokens,
-                    trajectory.model_calls.len(),
                     trajectory.wall_ms / 1000,
                     trajectory.wall_ms % 1000,
                 ),

@@ -386,3 +386,16 @@ async fn the_id_depends_on_every_input_and_on_nothing_else() {
         assert_ne!(other, one.id);
     }
 }
+
+#[test]
+fn exit_reasons_have_their_names_in_json() {
+    for name in ExitReason::NAMES {
+        let mut written = serde_json::json!({"type": name});
+        if name == "infrastructure" {
+            written["reason"] = "a fault".into();
+            written["is_retryable"] = true.into();
+        }
+        let exit: ExitReason = serde_json::from_value(written).expect("an exit reason");
+        assert_eq!(exit.name(), name);
+    }
+}
