@@ -97,6 +97,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
     let mut rows = Vec::new();
     let mut notes = Vec::new();
     let mut json = Vec::new();
+    let mut is_any_stopped = false;
     for directory in run_directories(root)? {
         let (report, sessions) = match read_run(&directory).await {
             Ok(read) => read,
@@ -116,6 +117,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
             }
         };
         let (state, note) = state(&report, &sessions, &directory);
+        is_any_stopped |= state == "stopped";
         let patches = report.patches;
         let last = report
             .test
@@ -152,6 +154,9 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
     } else {
         print(&table::rows(&STATUS, rows));
         notes.iter().for_each(|note| print(note));
+        if is_any_stopped {
+            say("hint: `coharness resume RUN` goes on with a stopped one.");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

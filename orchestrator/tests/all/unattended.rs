@@ -122,6 +122,8 @@ harness_loop: {iterations: 1, diagnose_tasks: 2}
     let killed = status(&place);
     assert_eq!(killed["state"], "stopped", "{killed}");
     assert!(note(&killed).contains("without a word"), "{killed}");
+    let shown = place.run(&["status"]);
+    assert!(shown.contains("hint: `coharness resume RUN`"), "{shown}");
 
     let file = place.write(".coharness/runs/small-seed0/stop", "");
     let stopped = place.run(&run);
