@@ -104,6 +104,10 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             });
         }
     }
+    let device = config.model_loop.sft.device;
+    if serving::trains(config) && device == DeviceKind::Cuda && cfg!(not(feature = "cuda")) {
+        problems.push(RunError::NoCuda);
+    }
     lines.push(String::new());
     lines.extend(steps(config, sizes));
     print(&lines.join("\n"));
