@@ -97,10 +97,13 @@ async fn start(
         ..environment::read()?
     };
     let name = run_name(&loaded.config.run);
+    let rounds = match loaded.config.run.rounds {
+        1 => "1 round".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    };
     say(&format!(
-        "run {name} in {}: {} round(s); stop with Ctrl-C, go on with the same command",
-        root.join(&name).display(),
-        loaded.config.run.rounds
+        "run {name} in {}: {rounds}; stop with Ctrl-C, go on with the same command",
+        root.join(&name).display()
     ));
     let observer = Arc::new(Progress::new());
     let report = crate::run::run(loaded, root, environment, observer, watch_signals).await?;

@@ -80,7 +80,9 @@ fn find(name: &str) -> Result<(String, String, Option<PathBuf>), ConfigError> {
     if let Some((_, text)) = builtin::CONFIGS.iter().find(|(known, _)| *known == name) {
         return Ok(((*text).to_owned(), format!("{name} (built in)"), None));
     }
-    let looked = candidates.iter().map(|p| p.display().to_string()).collect();
+    let mut looked: Vec<String> = candidates.iter().map(|p| p.display().to_string()).collect();
+    // An absolute path is the same below any folder.
+    looked.dedup();
     Err(ConfigError::NotFound {
         name: name.to_owned(),
         looked,
