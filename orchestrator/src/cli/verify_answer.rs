@@ -13,6 +13,7 @@ use rollout::verifier::{Outcome, Verifier, VerifierKind, build};
 use serde_json::{Value, json};
 
 use super::{environment, say};
+use crate::config::ConfigError;
 use crate::error::RunError;
 
 /// Relative error of `--kind numeric` where none is given.
@@ -75,6 +76,22 @@ enum Kind {
 }
 
 impl VerifyAnswerArgs {
+    /// Whether the kind asks for what was given: left unused, it would seem to count.
+    fn check(&self) -> Result<(), RunError> {
+        let (field, reason) = if self.tolerance.is_some() && self.kind != Kind::Numeric {
+            ("--tolerance", "only --kind numeric has one")
+        } else if self.program.is_some() && self.kind != Kind::Command {
+            ("--program", "only --kind command has one")
+        } else {
+            return Ok(());
+        };
+        Err(RunError::from(ConfigError::Invalid {
+            path: "coharness verify-answer".into(),
+            field,
+            reason: reason.into(),
+        }))
+    }
+
     fn kind(&self) -> VerifierKind {
         match self.kind {
             Kind::Math => VerifierKind::Math,
@@ -104,6 +121,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, RunError> {
+    args.check()?;
     let kind = args.kind();
     let runner: Option<Arc<dyn ToolRunner>> = if kind.runs_programs() {
         Some(Arc::new(environment::read()?.open_sandbox().await?))

@@ -236,6 +236,12 @@ fn verify_answer_answers_line_by_line() {
             "exit 1",
         ])
     );
+    for unused in [["--tolerance", "0.1"], ["--program", "sh"]] {
+        let said = place.run(&["verify-answer", unused[0], unused[1]]);
+        let expected = format!("{}: only --kind", unused[0]);
+        assert!(said.contains(&expected), "{said}");
+        assert!(said.ends_with("--- exit 2\n"), "{said}");
+    }
     assert_snapshot!(
         "verify_answer_of_no_file",
         place.run(&["verify-answer", "--jsonl", "none.jsonl"])
