@@ -118,6 +118,10 @@ fn directory_of(run: &Path, name: &str) -> Result<PathBuf, RunError> {
     if is_one {
         return Ok(directory);
     }
-    let id = trained_weights::find(run, name)?;
-    Ok(trained_weights::directory_of(run, &id))
+    match trained_weights::find(run, name) {
+        Ok(id) => Ok(trained_weights::directory_of(run, &id)),
+        // Reading it tells which file it lacks.
+        Err(RunError::NoWeights { .. }) if directory.is_dir() => Ok(directory),
+        Err(error) => Err(error),
+    }
 }
