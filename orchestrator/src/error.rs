@@ -84,6 +84,16 @@ pub enum RunError {
     /// The policy can't be set up.
     #[error("policy: {0}")]
     Policy(#[from] PolicyError),
+    /// A verifier that is a program can't be started.
+    #[error("{field}: cannot start {program}")]
+    NoJudge {
+        /// The field or option that names it.
+        field: String,
+        /// The program.
+        program: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The key's variable is not set.
     #[error("{field}: the environment has no {name}")]
     NoKey {
@@ -298,6 +308,7 @@ impl RunError {
             | Self::Tokenizer(_)
             | Self::Template(_)
             | Self::NoKey { .. }
+            | Self::NoJudge { .. }
             | Self::Server { .. }
             | Self::CriticServer { .. }
             | Self::Critic { .. }
@@ -360,6 +371,11 @@ impl RunError {
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
+            Self::NoJudge { .. } => {
+                "A name without a slash is looked up on PATH, a relative path from where the command is given; the file has \
+                 to be executable."
+                    .into()
+            }
             Self::ServedName { .. } => "Name it yourself: --adapter NAME=DIR.".into(),
             Self::ServedWeights { .. } => {
                 "It has to be the directory of a LoRA adapter over this model, in PEFT's format, or of a full set of its weights."

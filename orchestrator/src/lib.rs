@@ -15,6 +15,7 @@
 //!   [`standing`] is what the run stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says, `signs` what a running process says of itself; [`sealed_test`] scores what the run stands on,
 //!   [`evaluation`] one harness alone.
+//! - `judges` tries the verifiers that are programs.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
 //!   watches.
@@ -38,6 +39,7 @@ mod fine_tune;
 pub mod gate;
 pub mod harness_loop;
 pub mod history;
+mod judges;
 pub mod left_out;
 mod lineage;
 pub mod model_loop;

@@ -22,6 +22,7 @@ use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
 use crate::engines::{Decoder, Engines};
 use crate::error::RunError;
+use crate::judges;
 use crate::observer::{Notice, Observer};
 use crate::retention::judge_of;
 use crate::rollouts::{Ahead, Judge};
@@ -133,6 +134,7 @@ impl Workshop {
     /// When any part can't be had; see [`RunError::hint`].
     pub async fn open(parts: Parts) -> Result<Self, RunError> {
         let (loaded, environment) = (&parts.loaded, &parts.environment);
+        judges::try_all(&loaded.config)?;
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local { .. });
         let base = if is_local || serving::trains(&loaded.config) {
             Some(BaseModel::load(loaded, &environment.cache)?)

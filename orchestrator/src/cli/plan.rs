@@ -10,6 +10,7 @@ use crate::config::{
     ModelLoopConfig, Objective, PolicyConfig, SplitConfig, StartKind,
 };
 use crate::error::{RunError, told};
+use crate::judges;
 use crate::serving;
 use crate::splits::Splits;
 use crate::workshop::{read_harness, run_name};
@@ -31,6 +32,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             "not usable, see below".into()
         }
     };
+    if let Err(error) = judges::try_all(config) {
+        problems.push(error);
+    }
     let found = locate(loaded, &environment.cache);
     let mut lines = vec![
         format!(

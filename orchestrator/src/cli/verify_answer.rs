@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{environment, say};
 use crate::config::ConfigError;
 use crate::error::RunError;
+use crate::judges;
 
 /// Relative error of `--kind numeric` where none is given.
 const TOLERANCE: f64 = 1e-6;
@@ -123,6 +124,7 @@ fn share(text: &str) -> Result<f64, String> {
 pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, RunError> {
     args.check()?;
     let kind = args.kind();
+    judges::try_one("--program", &kind)?;
     let runner: Option<Arc<dyn ToolRunner>> = if kind.runs_programs() {
         Some(Arc::new(environment::read()?.open_sandbox().await?))
     } else {

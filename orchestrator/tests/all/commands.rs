@@ -252,6 +252,34 @@ fn verify_answer_answers_line_by_line() {
     );
 }
 
+#[test]
+fn a_verifier_that_cant_be_started_is_told_of_before_it_is_needed() {
+    let place = Place::new();
+    let verifier = "{command: {program: ./no-such-check}}";
+    let config = CONFIG.replace("{numeric: {tolerance: 1.0e-4}}", verifier);
+    place.write("run.yaml", &config);
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("model.gguf", "not read by then");
+    place.write("good.jsonl", "{\"gold\": \"A\", \"pred\": \"A\"}\n");
+    let run = ["run", "--config", "run.yaml", "--dry-run"];
+    let judge = [
+        "verify-answer",
+        "--jsonl",
+        "good.jsonl",
+        "--kind",
+        "command",
+    ];
+    let judge = [&judge[..], &["--program", "./no-such-check"]].concat();
+    for arguments in [&run[..], &run[..3], &judge[..]] {
+        let said = place.run(arguments);
+        assert!(
+            said.contains("cannot start ./no-such-check: No such file"),
+            "{said}"
+        );
+        assert!(said.ends_with("--- exit 3\n"), "{said}");
+    }
+}
+
 /// A verifier that is asked one answer at a time gets each reply before it asks again.
 #[test]
 fn verify_answer_does_not_wait_for_the_end_of_its_input() {
