@@ -48,11 +48,13 @@ fn what_is_written_is_a_model_again() {
 fn what_is_not_written_says_why_and_what_to_do() {
     let place = Place::new();
     place.write("there.gguf", "something else");
+    std::fs::create_dir(place.path().join("empty")).expect("folder");
     let golden = golden().display().to_string();
     let refused = [
         export(&place, &golden, &["--out", "there.gguf"]),
         export(&place, &golden, &["--out", "folder", "--type", "q8_0"]),
         export(&place, &golden, &["--out", "m.gguf", "--adapter", "12ab"]),
+        export(&place, &golden, &["--out", "m.gguf", "--adapter", "empty"]),
         export(&place, "absent.gguf", &["--out", "m.gguf"]),
     ];
     assert_snapshot!("refused_exports", refused.concat());
