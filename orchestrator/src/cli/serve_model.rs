@@ -42,7 +42,7 @@ pub(crate) struct ServeModelArgs {
     context: usize,
     /// Memory for keys and values, in MiB: of the base model and all adapters, and of each full set of
     /// weights.
-    #[arg(long, value_name = "MIB", default_value_t = 1536)]
+    #[arg(long, value_name = "MIB", default_value_t = 1536, value_parser = RangedU64ValueParser::<usize>::new().range(64..=1_048_576))]
     cache_mib: usize,
     /// Environment variable with a key that clients must send as a bearer token.
     #[arg(long, value_name = "NAME")]
