@@ -126,9 +126,9 @@ impl Registry {
         harness::from_files(&files).map_err(|source| RegistryError::Folder { commit, source })
     }
 
-    /// Loads a harness by name: `v3`, `head`, `rejected/<run>/<round>-<n>`, or a prefix of at least four
-    /// digits of the commit of one of these. A prefix that fits no commit may be one of a harness id; of
-    /// several entries with that harness the newest version is meant.
+    /// Loads a harness by name: `v3`, `head`, `rejected/<run>/<round>-<n>` with or without its first
+    /// part, or a prefix of at least four digits of the commit of one of these. A prefix that fits no commit
+    /// may be one of a harness id; of several entries with that harness the newest version is meant.
     ///
     /// # Errors
     /// [`RegistryError::UnknownVersion`] lists what exists, [`RegistryError::AmbiguousVersion`] what fits.
@@ -147,7 +147,9 @@ impl Registry {
             return self.head().map(Entry::Version);
         }
         let names = self.names()?;
-        let wanted = match (spec.parse(), spec.parse()) {
+        let candidate: Result<RejectedName, _> = spec.parse();
+        let candidate = candidate.or_else(|_| format!("rejected/{spec}").parse());
+        let wanted = match (spec.parse(), candidate) {
             (Ok(version), _) => Some(Name::Version(version)),
             (_, Ok(rejected)) => Some(Name::Rejected(rejected)),
             _ => None,

@@ -48,7 +48,7 @@ pub(crate) struct HistoryArgs {
 /// Show one harness version.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// v3, head, rejected/<run>/<round>-<n>, or the beginning of a commit or harness id.
+    /// v3, head, rejected/<run>/<round>-<n>, or at least four digits of a commit or harness id.
     #[arg(default_value = "head")]
     version: String,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `coharness trajectories`: rollouts of a run, to be read by a person.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -51,7 +51,7 @@ struct ListArgs {
     /// Only rollouts on this problem.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Only rollouts under this harness version, as in v3.
+    /// Only rollouts under this harness, as the list names it: v3, or the beginning of an id.
     #[arg(long, value_name = "VERSION")]
     harness: Option<String>,
     /// Most rollouts listed; 0 lists all.
@@ -108,8 +108,9 @@ pub(crate) async fn trajectories(
 async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
     let directory = inspect::find_run(root, &args.run)?;
     let versions = Versions::read(&directory);
+    let store = Store::look_at(&directory).await?;
     let harness = match &args.harness {
-        Some(name) => Some(harness_id(&directory, name)?),
+        Some(name) => Some(harness_id(&directory, &store, name).await?),
         None => None,
     };
     let filter = TrajectoryFilter {
@@ -121,7 +122,6 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
         harness,
         id_prefix: None,
     };
-    let store = Store::look_at(&directory).await?;
     let mut rows = store.trajectories(&filter).await?;
     store.close().await;
     let total = rows.len();
@@ -211,10 +211,24 @@ impl Versions {
     }
 }
 
-fn harness_id(directory: &Path, name: &str) -> Result<String, RunError> {
-    let registry = Registry::open_read_only(&registry_path(directory))?;
-    let (_, harness) = registry.load(name)?;
-    Ok(harness.id().to_hex())
+/// The id of a harness by a version's name, or by the beginning of its id where it is no version: a run
+/// gathers under its head at another temperature, and an evaluation has no versions at all.
+async fn harness_id(directory: &Path, store: &Store, name: &str) -> Result<String, RunError> {
+    let version = Registry::open_read_only(&registry_path(directory))
+        .and_then(|registry| registry.load(name));
+    let unknown = match version {
+        Ok((_, harness)) => return Ok(harness.id().to_hex()),
+        Err(error) => error,
+    };
+    let beginning = name.to_ascii_lowercase();
+    let rows = store.trajectories(&TrajectoryFilter::default()).await?;
+    let ids = rows.into_iter().map(|row| row.harness);
+    let ids: BTreeSet<String> = ids.filter(|id| id.starts_with(&beginning)).collect();
+    let mut ids = ids.into_iter();
+    match (ids.next(), ids.next()) {
+        (Some(id), None) if beginning.len() >= 4 => Ok(id),
+        _ => Err(unknown.into()),
+    }
 }
 
 async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {

@@ -131,6 +131,9 @@ fn a_rollout_can_be_found_and_read() {
 
     let rows = list(&["--task", "t1"]);
     let id = rows[0]["id"].as_str().expect("an id");
+    // As the list shows a harness that is no version.
+    let harness = rows[0]["harness"].as_str().expect("an id");
+    assert_eq!(count(&["--harness", &harness[..8]]), 24);
     let show = |id: &str, more: &[&str]| {
         place.run(&[&["trajectories", "show", id], &RUN[..], more].concat())
     };

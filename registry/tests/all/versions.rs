@@ -112,6 +112,7 @@ fn entries_are_found_by_every_kind_of_name() {
     for spec in [
         "rejected/run-1/7-1",
         "refs/rejected/run-1/7-1",
+        "run-1/7-1",
         &commit.to_uppercase(),
         &commit[..8],
     ] {
