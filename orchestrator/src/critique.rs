@@ -73,7 +73,7 @@ impl Workshop {
         let tokens = critique.cost.usage.completion_tokens;
         self.notice(Notice::Advanced {
             by: 1,
-            tokens,
+            tokens: Some(tokens),
             figure: format!("{} records", critique.records.len()),
         });
         self.notice(Notice::Ended {

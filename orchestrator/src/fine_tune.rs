@@ -304,7 +304,7 @@ impl Workshop {
             }
             self.notice(Notice::Advanced {
                 by,
-                tokens: step.tokens as u64,
+                tokens: Some(step.tokens as u64),
                 figure: format!("loss {:.3}{validated}", step.loss),
             });
             if self.stop.reason().is_some() {

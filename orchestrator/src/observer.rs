@@ -23,8 +23,8 @@ pub enum Notice {
     Advanced {
         /// Units found done in the journal or finished now.
         by: u64,
-        /// Tokens generated or trained on, for the rate.
-        tokens: u64,
+        /// Tokens generated or trained on, for the rate; none for a unit that this phase found done.
+        tokens: Option<u64>,
         /// A short figure to show, such as the loss or the share solved.
         figure: String,
     },

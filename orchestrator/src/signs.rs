@@ -141,7 +141,7 @@ mod tests {
         let down = || Some("no rollout succeeds".to_owned());
         let advanced = Notice::Advanced {
             by: 1,
-            tokens: 20,
+            tokens: Some(20),
             figure: String::new(),
         };
         assert_eq!(after(Notice::Line("round 1".into())), None);

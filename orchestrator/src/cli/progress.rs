@@ -68,8 +68,8 @@ impl Observer for Progress {
             Notice::Advanced { by, tokens, figure } => {
                 if let Some(current) = slot.as_mut() {
                     current.done += by;
-                    current.tokens += tokens;
-                    current.fresh += u64::from(tokens > 0);
+                    current.tokens += tokens.unwrap_or(0);
+                    current.fresh += u64::from(tokens.is_some());
                     current.figure = figure;
                     current.bar.set_position(current.done);
                     let rate =
@@ -123,8 +123,10 @@ fn summary(current: &Current, took: Duration) -> String {
     if !figure.is_empty() {
         text.push_str(&format!(", {figure}"));
     }
+    // In the journal when the phase began, or begun ahead of it.
+    let earlier = done.saturating_sub(*fresh);
     if *fresh == 0 && *done > 0 {
-        text.push_str(", from the journal");
+        text.push_str(", done earlier");
     } else {
         text.push_str(&format!(
             ", {seconds:.1} s ({:.1} {}/s, {:.0} tokens/s)",
@@ -132,6 +134,49 @@ fn summary(current: &Current, took: Duration) -> String {
             phase.unit,
             *tokens as f64 / seconds.max(0.001)
         ));
+        if earlier > 0 {
+            text.push_str(&format!(", {earlier} done earlier"));
+        }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_tells_what_it_made_and_what_was_made_before() {
+        let summary = |done, fresh, tokens| {
+            let phase = Phase {
+                title: "test".into(),
+                total: 6,
+                unit: "rollouts",
+            };
+            let current = Current {
+                phase,
+                bar: ProgressBar::hidden(),
+                started: Instant::now(),
+                done,
+                fresh,
+                tokens,
+                figure: "2/6 solved".into(),
+            };
+            super::summary(&current, Duration::from_secs(2))
+        };
+        let rates = "2.0 s (3.0 rollouts/s, 30 tokens/s)";
+        assert_eq!(
+            summary(6, 6, 60),
+            format!("  test: 6/6 rollouts, 2/6 solved, {rates}")
+        );
+        assert_eq!(
+            summary(6, 0, 0),
+            "  test: 6/6 rollouts, 2/6 solved, done earlier"
+        );
+        let rates = "2.0 s (1.0 rollouts/s, 10 tokens/s)";
+        assert_eq!(
+            summary(6, 2, 20),
+            format!("  test: 6/6 rollouts, 2/6 solved, {rates}, 4 done earlier")
+        );
+    }
 }

@@ -123,7 +123,7 @@ impl<'a> Rolling<'a> {
                     if !trajectory.exit.is_infrastructure() {
                         canaries[line] = Some(index);
                     }
-                    rolling.advanced(trajectory, 0);
+                    rolling.advanced(trajectory, None);
                 }
             }
             rolling.found.push(stored.map(counted));
@@ -317,7 +317,7 @@ impl<'a> Rolling<'a> {
         self.succeeded(Job::Rollout(index), now);
         let round = self.workshop.made().round;
         self.workshop.store.claim(&trajectory.id, round).await?;
-        self.advanced(&trajectory, 0);
+        self.advanced(&trajectory, None);
         self.found[index] = Some(counted(trajectory));
         Ok(())
     }
@@ -366,12 +366,12 @@ impl<'a> Rolling<'a> {
             .store
             .record_trajectory(&trajectory, &basis, workshop.made())
             .await?;
-        self.advanced(&trajectory, trajectory.usage.completion_tokens);
+        self.advanced(&trajectory, Some(trajectory.usage.completion_tokens));
         self.found[index] = Some(counted(trajectory));
         Ok(())
     }
 
-    fn advanced(&mut self, trajectory: &Trajectory, tokens: u64) {
+    fn advanced(&mut self, trajectory: &Trajectory, tokens: Option<u64>) {
         let tally = &mut self.tally;
         if let ExitReason::Infrastructure { reason, .. } = &trajectory.exit {
             tally.left_out += 1;
