@@ -3,13 +3,12 @@
 
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::migrate::MigrateError;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
-use super::{Store, StoreError, filesystem};
+use super::{Store, StoreError};
 
 /// What stands in for the parts that schemas of these versions are without. It belongs to the connection, and
 /// SQLite finds a name there before it looks into the file.
@@ -41,24 +40,8 @@ impl Store {
     /// # Errors
     /// As [`Self::open`], and where there is no database.
     pub async fn look_at(directory: &Path) -> Result<Self, StoreError> {
-        if let Some(kind) = filesystem::network_kind(directory) {
-            return Err(StoreError::NetworkFilesystem {
-                path: directory.to_owned(),
-                kind,
-            });
-        }
-        let path = directory.join("run.db");
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .busy_timeout(Duration::from_secs(30));
-        let pool = SqlitePoolOptions::new()
-            .max_connections(1)
-            // Another connection would be without the stand-ins.
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options)
-            .await
-            .map_err(|source| StoreError::opening(source, &path))?;
+        // Another connection would be without the stand-ins.
+        let (pool, path) = Self::connect(directory, SqliteConnectOptions::new()).await?;
         let version = version(&pool)
             .await
             .map_err(|source| StoreError::opening(source, &path))?;

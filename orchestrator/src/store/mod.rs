@@ -214,6 +214,25 @@ impl Store {
     /// # Errors
     /// When the directory is on a network file system or the database can't be opened.
     pub async fn open(directory: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Survives a killed process in full; a power cut may take the last commits, which are
+            // then simply done again. What the registry builds on is flushed before.
+            .synchronous(SqliteSynchronous::Normal);
+        let (pool, path) = Self::connect(directory, options).await?;
+        sqlx::migrate!()
+            .run(&pool)
+            .await
+            .map_err(|source| StoreError::migrating(source, &path))?;
+        Ok(Self { pool })
+    }
+
+    /// The one connection to `run.db` in `directory`, kept for as long as the store is, and where that is.
+    async fn connect(
+        directory: &Path,
+        options: SqliteConnectOptions,
+    ) -> Result<(SqlitePool, PathBuf), StoreError> {
         if let Some(kind) = filesystem::network_kind(directory) {
             return Err(StoreError::NetworkFilesystem {
                 path: directory.to_owned(),
@@ -221,24 +240,17 @@ impl Store {
             });
         }
         let path = directory.join("run.db");
-        let options = SqliteConnectOptions::new()
+        let options = options
             .filename(&path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // Survives a killed process in full; a power cut may take the last commits, which are
-            // then simply done again. What the registry builds on is flushed before.
-            .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(Duration::from_secs(30));
         let pool = SqlitePoolOptions::new()
             .max_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
             .connect_with(options)
             .await
             .map_err(|source| StoreError::opening(source, &path))?;
-        sqlx::migrate!()
-            .run(&pool)
-            .await
-            .map_err(|source| StoreError::migrating(source, &path))?;
-        Ok(Self { pool })
+        Ok((pool, path))
     }
 
     /// Whether `directory` holds a run.
