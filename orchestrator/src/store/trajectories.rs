@@ -203,8 +203,10 @@ impl Store {
         basis: &Basis,
         made: Made,
     ) -> Result<(), StoreError> {
-        // In this order: a kill between leaves nothing that counts.
-        sqlx::query("INSERT OR IGNORE INTO ahead (id) VALUES (?)")
+        // In this order: a kill between leaves nothing that counts. One that counts already goes on counting.
+        let ahead = "INSERT OR IGNORE INTO ahead (id) \
+                     SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM trajectory WHERE id = ?1)";
+        sqlx::query(ahead)
             .bind(trajectory.id.as_str())
             .execute(&self.pool)
             .await?;
@@ -399,6 +401,10 @@ mod tests {
             assert_eq!(counted().await, (1, 1, vec![Some(3)]));
         }
         assert!(store.made_ahead().await.expect("ids").is_empty());
+        // Made ahead once more, it goes on counting.
+        let recorded = store.record_ahead(&trajectory, &basis, made).await;
+        recorded.expect("recorded");
+        assert_eq!(counted().await, (1, 1, vec![Some(3)]));
         store.forget(id).await.expect("forgotten");
         assert!(!store.has_trajectory(id).await.expect("an answer"));
     }
