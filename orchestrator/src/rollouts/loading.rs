@@ -29,6 +29,7 @@ impl Workshop {
         // A line of one, which nothing can be told from by a canary.
         let mut line = Line::new(faults, has_answered, VecDeque::from([0]), None);
         let mut rest = None;
+        let mut waited = Duration::ZERO;
         loop {
             if let Some(reason) = self.stop.reason() {
                 return Err(RunError::Stopped { reason });
@@ -49,8 +50,9 @@ impl Workshop {
             let outcome = adapter.load().await;
             let now = Instant::now();
             let Err(fault) = outcome else {
-                if let Some(held) = line.succeeded(job, now) {
-                    let seconds = held.as_secs();
+                let held = line.succeeded(job, now);
+                if held.is_some() || !waited.is_zero() {
+                    let seconds = (held.unwrap_or_default() + waited).as_secs();
                     self.line(format!("the adapter is loaded, after {seconds} s"));
                 }
                 return Ok(());
@@ -63,6 +65,7 @@ impl Workshop {
                     "the server asks to wait ({fault}): nothing is sent for {seconds:.0} s"
                 )));
                 line.postponed(job, wait);
+                waited += wait;
                 continue;
             }
             let kind = match fault {
