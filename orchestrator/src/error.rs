@@ -195,6 +195,12 @@ pub enum RunError {
         /// What happened.
         reason: String,
     },
+    /// The model's engine in this process broke down.
+    #[error("the model can't answer any more: {reason}")]
+    PolicyStopped {
+        /// What happened.
+        reason: String,
+    },
     /// A worker panicked.
     #[error("a worker failed: {reason}")]
     Panic {
@@ -316,6 +322,7 @@ impl RunError {
             | Self::Arithmetic(_)
             | Self::Listen { .. }
             | Self::Infrastructure { .. }
+            | Self::PolicyStopped { .. }
             | Self::Sandbox(_)
             | Self::Tools(_)
             | Self::Train(TrainError::Memory { .. } | TrainError::FixedMemory { .. })
@@ -384,6 +391,11 @@ impl RunError {
             Self::Listen { .. } => "Choose another --port (0 takes a free one) or --host.".into(),
             Self::Server { .. } | Self::CriticServer { .. } | Self::Infrastructure { .. } => {
                 "Check that the server runs and serves the model, then give the same command again; nothing finished is lost.".into()
+            }
+            Self::PolicyStopped { .. } => {
+                "Its engine broke down, for which the messages above may have a cause; the same command starts it anew, and \
+                 nothing finished is lost."
+                    .into()
             }
             Self::Unfinished { .. } => "Let it finish first (the same `coharness run` command goes on with it).".into(),
             Self::PutByHand { version, head, .. } => format!(

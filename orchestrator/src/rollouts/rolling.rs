@@ -254,7 +254,6 @@ impl<'a> Rolling<'a> {
     async fn ended(&mut self, job: Job, trajectory: Trajectory) -> Result<(), RunError> {
         let (Job::Rollout(index) | Job::Canary(index)) = job;
         let now = Instant::now();
-        let line = &mut self.lines[self.line_of[index % self.agents.len()]];
         let ExitReason::Infrastructure {
             reason,
             is_retryable,
@@ -268,6 +267,8 @@ impl<'a> Rolling<'a> {
                 Job::Canary(_) => Ok(()),
             };
         };
+        self.check_policy(index, reason)?;
+        let line = &mut self.lines[self.line_of[index % self.agents.len()]];
         if let Some(seconds) = wait_s {
             let wait = Duration::from_secs(*seconds);
             line.postponed(job, wait);
@@ -295,6 +296,15 @@ impl<'a> Rolling<'a> {
                 reason: reason.clone(),
             }),
         }
+    }
+
+    /// Nothing is waited for from a policy that has broken down, as an engine of this process can.
+    fn check_policy(&self, index: usize, reason: &str) -> Result<(), RunError> {
+        if self.agent(index).policy.has_stopped() {
+            let reason = reason.to_owned();
+            return Err(RunError::PolicyStopped { reason });
+        }
+        Ok(())
     }
 
     /// Takes what a rollout came to that was made ahead, of this phase or of a later one.

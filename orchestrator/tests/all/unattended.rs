@@ -1,11 +1,18 @@
 //! Runs that nobody watches: what they do without, and what they say of themselves.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use coharness::error::RunError;
+use coharness::history::History;
+use coharness::splits::Splits;
+use model::decode::EngineError;
+use rollout::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, PolicyId};
 use serde_json::{Value, json};
 
+use crate::scene::{FortyTwo, Scene, Scripted, numbered, small};
 use crate::server::{Answer, config, number, serve};
 use crate::{Place, tasks};
 
@@ -151,4 +158,62 @@ harness_loop: {iterations: 1, diagnose_tasks: 2}
         (&finished["state"], &finished["note"]),
         (&json!("finished"), &Value::Null)
     );
+}
+
+/// Replies to so many requests and breaks down with the next one, as an engine does whose thread panics.
+struct Brittle {
+    inner: Arc<dyn Policy>,
+    left: AtomicUsize,
+}
+
+impl Policy for Brittle {
+    fn id(&self) -> &PolicyId {
+        self.inner.id()
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    fn complete(
+        &self,
+        request: CompletionRequest,
+    ) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        let one_less = |left: usize| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        match self.left.fetch_update(order, order, one_less) {
+            Ok(2..) => self.inner.complete(request),
+            _ => Box::pin(async { Err(EngineError::Stopped.into()) }),
+        }
+    }
+}
+
+/// In a process of its own the model would come back with the next one; here nothing is left to wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_broke_down_is_not_waited_for() {
+    let place = Place::new();
+    let mut splits = Splits::only_test(Vec::new());
+    splits.evolve = numbered("e", 12, |n| format!("What is {n} and 1?"), |n| n + 1);
+    let scene = Scene {
+        config: &small([12, 0, 0], ""),
+        splits,
+        directory: place.path(),
+        is_aloud: false,
+    };
+    let start = harness::naive().expect("the shipped harness");
+    let workshop = scene.with_tools(&start, Arc::new(FortyTwo)).await;
+    let policy: Arc<dyn Policy> = Arc::new(Brittle {
+        inner: Scripted::policy("script", |_| "It is \\boxed{42}.".into()),
+        left: AtomicUsize::new(4),
+    });
+    let head = workshop.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let looped = workshop.harness_loop(1, head, &policy, &mut history);
+    let looped = tokio::time::timeout(Duration::from_secs(60), looped).await;
+    let error = looped.expect("an end").expect_err("no model");
+    assert!(matches!(error, RunError::PolicyStopped { .. }), "{error:?}");
+    assert_eq!(error.exit_code(), 3);
+    // What was finished is kept.
+    let totals = workshop.store.totals().await.expect("totals");
+    assert_eq!(totals.rollouts, 3);
 }

@@ -201,6 +201,10 @@ impl Policy for LocalPolicy {
         &self.options.id
     }
 
+    fn has_stopped(&self) -> bool {
+        !self.engine.is_running()
+    }
+
     fn follows_grammars(&self) -> bool {
         true
     }

@@ -271,6 +271,11 @@ pub trait Policy: Send + Sync {
         false
     }
 
+    /// Whether it has broken down for good: whoever asks it again, asks in vain.
+    fn has_stopped(&self) -> bool {
+        false
+    }
+
     /// Whether it decodes under [`CompletionRequest::grammar`].
     fn follows_grammars(&self) -> bool {
         false
