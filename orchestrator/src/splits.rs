@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rollout::task::{Split, Task, TaskError, load_tasks};
+use rollout::task::{ContentHash, Split, Task, TaskError, load_tasks};
 
 use crate::builtin;
 use crate::config::{Loaded, SuiteConfig};
+use crate::store::Basis;
 
 /// Why the problems can't be split.
 #[derive(Debug, thiserror::Error)]
@@ -255,6 +256,24 @@ fn hash<'a>(tasks: impl Iterator<Item = &'a Task>) -> String {
         hasher.update(&[0]);
     }
     hasher.finalize().to_hex().to_string()
+}
+
+/// The right answer of a problem by which a rollout with this basis was judged, as long as the files of the
+/// configuration have it.
+pub(crate) fn gold_of(loaded: &Loaded, problem: &ContentHash, basis: &Basis) -> Option<String> {
+    let config = &loaded.config;
+    let own = std::iter::once(&config.tasks.path).chain(&config.tasks.also);
+    let own = own.map(|path| (path, &config.tasks.columns));
+    let suites = config.retention.iter();
+    let suites = suites.map(|suite| (&suite.path, &suite.columns));
+    own.chain(suites).find_map(|(path, columns)| {
+        let (text, name) = source(loaded, "tasks.path", path).ok()?;
+        let tasks = load_tasks(&text, &name, columns).ok()?;
+        let found = tasks
+            .into_iter()
+            .find(|task| task.content_hash() == *problem && basis.has_answer_of(task));
+        Some(found?.answer)
+    })
 }
 
 /// The text of a problem file that `field` names, and what it is called in messages.

@@ -13,8 +13,10 @@ use rollout::trajectory::{
 
 use super::paint::{ColorChoice, Paint, Tone, shown};
 use super::{RunName, inspect, print, say, table};
+use crate::config::Loaded;
 use crate::error::RunError;
-use crate::run::registry_path;
+use crate::run::{Saved, registry_path};
+use crate::splits;
 use crate::store::{Store, TrajectoryFilter, TrajectoryRow};
 
 /// Rollouts of a run.
@@ -269,12 +271,12 @@ async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
             return Err(RunError::NoTrajectory { reason });
         }
     };
-    let trajectory = store.trajectory_of(&row.id).await?;
-    store.close().await;
-    let Some(trajectory) = trajectory else {
+    let Some(trajectory) = store.trajectory_of(&row.id).await? else {
         let reason = format!("rollout {} is gone", row.id);
         return Err(RunError::NoTrajectory { reason });
     };
+    let gold = gold(&store, &trajectory).await;
+    store.close().await;
     if args.json {
         print(&serde_json::to_string_pretty(&trajectory).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
@@ -284,9 +286,29 @@ async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
         trajectory: &trajectory,
         row,
         harness: Versions::read(&directory).name(&row.harness),
+        gold,
     };
     print(&page.text(args.messages));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a rollout was judged by, with its name. The run's database has no right answers but in its problem
+/// files, which may be gone or have others by now; an evaluation doesn't know its file. The rollout can be
+/// read without.
+async fn gold(store: &Store, trajectory: &Trajectory) -> Option<String> {
+    let Saved { config, base, .. } = Saved::read(store).await.ok()??;
+    let basis = store.basis(&trajectory.id).await.ok()??;
+    let loaded = Loaded {
+        config,
+        origin: "the run's own configuration".into(),
+        base,
+    };
+    let gold = splits::gold_of(&loaded, &trajectory.task_hash, &basis)?;
+    let name = match basis.verifier.runs_programs() {
+        true => "tests",
+        false => "right answer",
+    };
+    Some(format!("{name} {}", table::shorten(&shown(&gold), 60)))
 }
 
 /// One rollout as a page of text.
@@ -295,6 +317,8 @@ struct Page<'a> {
     trajectory: &'a Trajectory,
     row: &'a TrajectoryRow,
     harness: String,
+    /// What it was judged by, where that is known.
+    gold: Option<String>,
 }
 
 impl Page<'_> {
@@ -510,6 +534,11 @@ impl Page<'_> {
         };
         let exit = format!(" · exit {}{reason}", trajectory.exit.name());
         let rest = format!("{}{exit}", answer.unwrap_or_default());
-        format!("{}{rest}", paint.tone(tone, word))
+        let gold = self.gold.as_ref().map(|gold| format!("\n  {gold}"));
+        format!(
+            "{}{rest}{}",
+            paint.tone(tone, word),
+            gold.unwrap_or_default()
+        )
     }
 }

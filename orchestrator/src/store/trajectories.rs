@@ -39,9 +39,18 @@ impl Basis {
     pub fn of(task: &Task, verifier: &VerifierKind) -> Self {
         Basis {
             verifier: verifier.clone(),
-            gold: blake3::hash(task.answer.as_bytes()).to_hex().to_string(),
+            gold: hash_of(&task.answer),
         }
     }
+
+    /// Whether this is the basis of verdicts under the task's gold answer.
+    pub fn has_answer_of(&self, task: &Task) -> bool {
+        self.gold == hash_of(&task.answer)
+    }
+}
+
+fn hash_of(answer: &str) -> String {
+    blake3::hash(answer.as_bytes()).to_hex().to_string()
 }
 
 /// A finished rollout without its body.

@@ -98,4 +98,27 @@ harness_loop: {{iterations: 1, diagnose_tasks: 6, candidates: 1}}
             assert!(!critics.iter().any(|said| said.contains(&text)), "{text}");
         }
     }
+    a_person_is_told(&place, &rows[0], &lines.join("\n"));
+}
+
+/// Whoever reads a rollout sees what it was judged by, as long as the file has it.
+fn a_person_is_told(place: &Place, row: &Value, lines: &str) {
+    let [id, task] = ["id", "task"].map(|name| row[name].as_str().expect("a text"));
+    let number = task.strip_prefix('t').and_then(|rest| rest.parse().ok());
+    let right = gold(number.expect("a number")).to_string();
+    let show = || place.run(&["trajectories", "show", id, "--run", "small-seed0"]);
+    let page = show();
+    assert!(
+        page.contains(&format!("\n  right answer {right}\n")),
+        "{page}"
+    );
+    let is_silent = || {
+        let page = show();
+        let is_page = page.contains("answer 1") && page.ends_with("--- exit 0\n");
+        assert!(is_page && !page.contains("right answer"), "{page}");
+    };
+    place.write("tasks.jsonl", &lines.replace(&right, "5"));
+    is_silent();
+    std::fs::remove_file(place.path().join("tasks.jsonl")).expect("a file");
+    is_silent();
 }
