@@ -324,7 +324,7 @@ fn overview(
     };
     let mut text = format!(
         "{}\n\n{decisions} decisions a row; {rates}{luck}",
-        table::rows(&header, rows)
+        table::rows(&header, rows, None)
     );
     let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
     let (margin, passes) = (args.margin, args.passes);

@@ -152,7 +152,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
             root.display()
         ));
     } else {
-        print(&table::rows(&STATUS, rows));
+        print(&table::rows(&STATUS, rows, None));
         notes.iter().for_each(|note| print(note));
         if is_any_stopped {
             say("hint: `coharness resume RUN` goes on with a stopped one.");
@@ -304,6 +304,7 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
     print(&table::rows(
         &["version", "commit", "change", "δ_in", "δ_out"],
         rows,
+        Some(2),
     ));
     for row in rollbacks
         .iter()

@@ -50,20 +50,14 @@ impl Paint {
     /// For standard output. NO_COLOR follows no-color.org: set to anything but nothing.
     pub(crate) fn for_stdout(choice: ColorChoice) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let is_dumb = set("TERM").is_some_and(|term| term == "dumb");
-        let columns = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
-        let columns = columns.or_else(|| {
-            let (width, _) = terminal_size::terminal_size()?;
-            is_terminal.then_some(usize::from(width.0))
-        });
         Paint {
             has_color: match choice {
                 ColorChoice::Auto => is_terminal && !is_dumb && set("NO_COLOR").is_none(),
                 ColorChoice::Always => true,
                 ColorChoice::Never => false,
             },
-            width: columns.unwrap_or(WIDTH).clamp(20, WIDEST),
+            width: columns(is_terminal).unwrap_or(WIDTH).clamp(20, WIDEST),
         }
     }
 
@@ -108,6 +102,27 @@ impl Paint {
         let lines = lines.map(|line| format!("{margin}{line}").trim_end().to_owned());
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Columns of the terminal that standard output goes to; none where it goes to a file or to another program,
+/// which are to get everything.
+pub(crate) fn terminal_columns() -> Option<usize> {
+    let is_terminal = std::io::stdout().is_terminal();
+    columns(is_terminal).filter(|_| is_terminal)
+}
+
+/// Columns by the environment, else by the terminal where standard output is one.
+fn columns(is_terminal: bool) -> Option<usize> {
+    let said = set("COLUMNS").and_then(|text| text.to_str()?.parse().ok());
+    said.or_else(|| {
+        let (width, _) = terminal_size::terminal_size()?;
+        is_terminal.then_some(usize::from(width.0))
+    })
+}
+
+/// A variable of the environment that is set to something.
+fn set(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The text with control characters made visible.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
 
+use super::paint::terminal_columns;
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 use crate::gate::spend::{Spend, Spending, digits};
@@ -318,7 +319,9 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
         }
         row
     });
-    Some(figures(&header, rows.collect()))
+    let mut table = table(&header);
+    table.add_rows(rows);
+    Some(fitted(table, Some(0), terminal_columns()))
 }
 
 /// The 2×2 of every round, where that of trained weights is known of more than the last one.
@@ -378,8 +381,9 @@ pub(crate) fn shorten(text: &str, characters: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Rows under a header, for `history` and `status`.
-pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>) -> String {
+/// Rows under a header, for `history` and `status`. On a terminal that is too narrow for them the column
+/// `text` is cut.
+pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>, text: Option<usize>) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -387,5 +391,62 @@ pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>) -> String {
     for row in rows {
         table.add_row(row);
     }
+    fitted(table, text, terminal_columns())
+}
+
+/// The table, whose lines have at most `width` columns where that is known and can be had by cutting what
+/// stands in the column `text`.
+fn fitted(mut table: Table, text: Option<usize>, width: Option<usize>) -> String {
+    /// Columns that are left of a text: less says nothing.
+    const LEAST: usize = 12;
+    let first = table.lines().next().unwrap_or_default();
+    let excess = width.map_or(0, |width| first.chars().count().saturating_sub(width));
+    let widths = table.column_max_content_widths();
+    if excess > 0
+        && let Some(index) = text
+        && let Some(column) = table.column_mut(index)
+        && let Some(longest) = widths.get(index).map(|width| usize::from(*width))
+        && longest > LEAST
+    {
+        let kept = longest.saturating_sub(excess).max(LEAST) + usize::from(column.padding_width());
+        let kept = Width::Fixed(u16::try_from(kept).unwrap_or(u16::MAX));
+        column.set_constraint(ColumnConstraint::Absolute(kept));
+        // What goes beyond a line gives way to an ellipsis.
+        for row in table.row_iter_mut() {
+            row.max_height(1);
+        }
+    }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_versions(width: Option<usize>) -> String {
+        let mut table = table(&["version", "change", "δ_in"]);
+        table.load_style(presets::NOTHING);
+        table.add_row(["v1", "the starting harness", ""]);
+        table.add_row(["v2", "P say what each step of the program gives", "+1.0"]);
+        fitted(table, Some(1), width)
+    }
+
+    #[test]
+    fn a_text_ends_where_the_terminal_does_and_is_whole_where_there_is_none() {
+        let whole = two_versions(None);
+        assert!(whole.contains("of the program gives"), "{whole}");
+        assert_eq!(two_versions(Some(120)), whole);
+        // Columns beside the text can't be cut.
+        for (terminal, widest) in [(50, 50), (40, 40), (10, 29)] {
+            let cut = two_versions(Some(terminal));
+            let lines: Vec<&str> = cut.lines().collect();
+            let fits = |line: &&str| line.chars().count() <= widest;
+            assert!(lines.len() == 3 && lines.iter().all(fits), "{cut}");
+            for part in ["v2", "P say", "…", "+1.0"] {
+                assert!(lines[2].contains(part), "{part} in {cut}");
+            }
+        }
+        let cut = two_versions(Some(40));
+        assert!(cut.contains("the starting harness"), "{cut}");
+    }
 }

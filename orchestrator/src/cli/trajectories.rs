@@ -143,7 +143,8 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
         "id", "round", "split", "harness", "weights", "problem", "outcome", "exit", "tokens",
         "seconds",
     ];
-    print(&table::rows(&header, cells));
+    let problem = header.iter().position(|name| *name == "problem");
+    print(&table::rows(&header, cells, problem));
     if rows.len() < total {
         say(&format!("{} of {total}; --limit 0 lists all", rows.len()));
     }
