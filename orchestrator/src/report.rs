@@ -68,7 +68,7 @@ pub struct Report {
     pub is_finished: bool,
     /// Sealed-test results.
     pub test: TestSection,
-    /// The 2×2.
+    /// The 2×2 of the last round that was scored.
     pub matrix: Matrix,
     /// Patches.
     pub patches: Tally,
@@ -160,8 +160,8 @@ impl Report {
             run: run.map(|r| r.name).unwrap_or_default(),
             is_finished,
             matrix: match rounds.last() {
-                Some(last) if is_finished => last.matrix.clone(),
-                _ => Matrix {
+                Some(last) => last.matrix.clone(),
+                None => Matrix {
                     old_weights_old_harness: baseline,
                     ..Matrix::default()
                 },

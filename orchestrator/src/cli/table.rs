@@ -38,7 +38,7 @@ fn cell(rate: Option<PassRate>) -> String {
             100.0 * rate.ci95[0],
             100.0 * rate.ci95[1]
         ),
-        None => "not yet".into(),
+        None => "not measured yet".into(),
     }
 }
 
@@ -107,7 +107,14 @@ pub(crate) fn report(report: &Report) -> String {
         }
     ));
     out.push_str(&format!("{rows}\n\n"));
-    let mut matrix = table(&["pass@1, same problems", "old harness", "new harness"]);
+    // Of a run in progress the last round that was scored is one among several.
+    let of = match report.test.rounds.last() {
+        Some(last) if !report.is_finished => {
+            format!("pass@1 after round {}, same problems", last.round)
+        }
+        _ => "pass@1, same problems".to_owned(),
+    };
+    let mut matrix = table(&[of.as_str(), "old harness", "new harness"]);
     let m = &report.matrix;
     matrix.add_row([
         "old weights".into(),
@@ -422,6 +429,45 @@ fn fitted(mut table: Table, text: Option<usize>, width: Option<usize>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::RoundCell;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn cells_of_a_run_in_progress_are_shown_as_they_come() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        let mut shown = Report::read(&store).await.expect("a report");
+        let missing = |text: &str| text.matches("not measured yet").count();
+        assert_eq!(missing(&report(&shown)), 4);
+        let rate = PassRate {
+            pass_at_1: 0.5,
+            ci95: [0.2, 0.8],
+            correct: 5,
+            n: 10,
+        };
+        shown.matrix = Matrix {
+            old_weights_old_harness: Some(rate),
+            new_weights_new_harness: Some(rate),
+            ..Matrix::default()
+        };
+        shown.test.rounds.push(RoundCell {
+            round: 3,
+            version: "v2".into(),
+            policy: "m".into(),
+            adapter: None,
+            pass_at_1: rate.pass_at_1,
+            ci95: rate.ci95,
+            correct: rate.correct,
+            n: rate.n,
+            matrix: shown.matrix.clone(),
+        });
+        let text = report(&shown);
+        assert!(text.contains("pass@1 after round 3, same"), "{text}");
+        assert_eq!(missing(&text), 2, "{text}");
+        assert_eq!(text.matches("50.0% [20.0, 80.0]").count(), 2, "{text}");
+        shown.is_finished = true;
+        assert!(report(&shown).contains("pass@1, same problems"));
+    }
 
     fn two_versions(width: Option<usize>) -> String {
         let mut table = table(&["version", "change", "δ_in"]);

@@ -124,6 +124,12 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     let baseline = workshop.evaluate(0, "baseline", &start, None).await;
     baseline.expect("a cell");
     assert_eq!(made(), 10);
+    let report = || async {
+        let report = Report::read(&workshop.store).await;
+        report.expect("a report")
+    };
+    let begun = report().await;
+    assert_eq!(correct(&begun.matrix), [Some(1), None, None, None]);
     let path = "prompts.system";
     let second = accept(&workshop, &start, path, "Solve up to 4.");
     score(&workshop, 1, &start, &second, Some("trained")).await;
@@ -158,12 +164,10 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
     score(&workshop, 3, &start, &fourth, Some("trained")).await;
     assert_eq!(made(), 0);
 
-    let report = || async {
-        let report = Report::read(&workshop.store).await;
-        report.expect("a report")
-    };
+    let first = [Some(1), Some(4), Some(3), Some(6)];
     let unfinished = report().await;
-    assert_eq!(correct(&unfinished.matrix), [Some(1), None, None, None]);
+    assert!(!unfinished.is_finished);
+    assert_eq!(correct(&unfinished.matrix), first);
     workshop
         .store
         .create_run("small-seed0", "{}", 0)
@@ -177,7 +181,6 @@ async fn each_round_has_a_matrix_of_its_own_and_no_cell_is_made_twice() {
         .iter()
         .map(|round| correct(&round.matrix))
         .collect();
-    let first = [Some(1), Some(4), Some(3), Some(6)];
     assert_eq!(cells, [first, [Some(1), Some(6), Some(3), Some(8)], first]);
     assert_eq!(correct(&finished.matrix), first);
     let debt = finished.matrix.harness_debt.expect("a debt");
