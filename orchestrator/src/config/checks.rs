@@ -99,6 +99,12 @@ impl BudgetConfig {
         if self.tokens_per_problem == 0 || self.seconds_per_problem == 0 {
             return Err(("budget", "a problem needs at least 1 token and 1 second"));
         }
+        if self.run_seconds == Some(0) {
+            return Err((
+                "budget.run_seconds",
+                "must be at least 1; left out, the run may take any time",
+            ));
+        }
         Ok(())
     }
 }

@@ -58,6 +58,12 @@ impl ModelLoopConfig {
         {
             return Err(("model_loop.temperature", "must lie between 0 and 2"));
         }
+        if self.is_enabled && self.gather_tasks == 0 {
+            return Err((
+                "model_loop.gather_tasks",
+                "must be at least 1; is_enabled: false leaves the loop out",
+            ));
+        }
         if self.samples == 0 {
             return Err(("model_loop.samples", "must be at least 1"));
         }

@@ -198,6 +198,15 @@ impl SftConfig {
                 "rank, alpha, batch, accumulate, epochs and targets must not be zero or empty",
             ));
         }
+        if self.max_tokens == 0 {
+            return Err((
+                "model_loop.sft.max_tokens",
+                "must be at least 1: every row has tokens",
+            ));
+        }
+        if self.checkpoint_steps == 0 {
+            return Err(("model_loop.sft.checkpoint_steps", "must be at least 1"));
+        }
         let plain = Self::default();
         let is_plain = self.rank == plain.rank
             && self.alpha == plain.alpha

@@ -48,6 +48,43 @@ fn a_tolerance_that_lets_no_fraction_pass_or_any() {
 }
 
 #[test]
+fn a_count_that_leaves_nothing_to_do() {
+    let seconds = "seconds_per_problem: 60";
+    let limited = CONFIG.replace(seconds, &format!("{seconds}, run_seconds: 0"));
+    let refused = [
+        (limited, "budget.run_seconds: must be at least 1; left out"),
+        (
+            format!("{CONFIG}harness_loop: {{diagnose_tasks: 0}}\n"),
+            "harness_loop.diagnose_tasks: must be at least 1",
+        ),
+        (
+            format!("{CONFIG}model_loop: {{gather_tasks: 0}}\n"),
+            "model_loop.gather_tasks: must be at least 1; is_enabled: false",
+        ),
+        (
+            format!("{CONFIG}model_loop: {{sft: {{max_tokens: 0}}}}\n"),
+            "model_loop.sft.max_tokens: must be at least 1",
+        ),
+        (
+            format!("{CONFIG}model_loop: {{sft: {{checkpoint_steps: 0}}}}\n"),
+            "model_loop.sft.checkpoint_steps: must be at least 1",
+        ),
+    ];
+    for (config, reason) in refused {
+        let said = run_with(&config);
+        assert!(
+            said.starts_with(&format!("--- stderr\nerror: run.yaml: {reason}")),
+            "{said}"
+        );
+        assert!(said.ends_with("--- exit 2\n"), "{said}");
+    }
+    // Nothing is gathered for a loop that is off.
+    let off = "model_loop: {is_enabled: false, gather_tasks: 0}\n";
+    let taken = run_with(&format!("{CONFIG}{off}"));
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+}
+
+#[test]
 fn missing_configuration() {
     assert_snapshot!(Place::new().run(&["run", "--config", "nothing.yaml"]));
 }
