@@ -145,7 +145,15 @@ pub enum RunError {
     /// A tensor operation failed.
     #[error("tensor operation failed")]
     Tensor(#[from] candle_core::Error),
-    /// Training data that can't be read.
+    /// A file that the command names can't be read.
+    #[error("cannot read {path}")]
+    Named {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Training data that isn't as it should be.
     #[error("{path}: {reason}")]
     Data {
         /// The file.
@@ -296,6 +304,7 @@ impl RunError {
             | Self::NoRun { .. }
             | Self::NoWeights { .. }
             | Self::NoTrajectory { .. }
+            | Self::Named { .. }
             | Self::Data { .. }
             | Self::ServedName { .. }
             | Self::ServedWeights { .. }

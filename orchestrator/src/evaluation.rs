@@ -271,7 +271,7 @@ fn find_tasks(loaded: &Loaded, file: Option<&Path>) -> Result<(String, Vec<Task>
         return Ok((name, splits.test));
     };
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|source| RunError::Io {
+    let text = std::fs::read_to_string(file).map_err(|source| RunError::Named {
         path: file.to_owned(),
         source,
     })?;

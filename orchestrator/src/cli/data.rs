@@ -96,7 +96,7 @@ fn rows(file: &Path, form: Form) -> Result<Vec<Value>, RunError> {
     } else {
         std::fs::read_to_string(file)
     };
-    let text = text.map_err(|source| RunError::Io {
+    let text = text.map_err(|source| RunError::Named {
         path: file.to_owned(),
         source,
     })?;

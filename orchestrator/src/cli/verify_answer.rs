@@ -135,10 +135,11 @@ pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, R
     let tally = if args.jsonl == Path::new("-") {
         judge(verifier.as_ref(), runs_programs, io::stdin().lock()).await
     } else {
-        match File::open(&args.jsonl) {
-            Ok(file) => judge(verifier.as_ref(), runs_programs, BufReader::new(file)).await,
-            Err(error) => Err(error),
-        }
+        let file = File::open(&args.jsonl).map_err(|source| RunError::Named {
+            path: args.jsonl.clone(),
+            source,
+        })?;
+        judge(verifier.as_ref(), runs_programs, BufReader::new(file)).await
     };
     let tally = tally.map_err(|source| RunError::Io {
         path: args.jsonl.clone(),

@@ -104,6 +104,12 @@ fn an_evaluation_gives_rates_cost_and_exits_once() {
         missing.contains("there is no run") && missing.ends_with("--- exit 2\n"),
         "{missing}"
     );
+    let unread = place.run(&["eval", "--config", "run.yaml", "--tasks", "absent.jsonl"]);
+    assert!(
+        unread.contains("error: cannot read absent.jsonl: No such file")
+            && unread.ends_with("--- exit 2\n"),
+        "{unread}"
+    );
 }
 
 #[test]
