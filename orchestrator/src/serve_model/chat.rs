@@ -1,12 +1,13 @@
 //! `POST /v1/chat/completions`.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
@@ -25,6 +26,11 @@ use super::request::{Chat, ChatRequest, Form};
 use super::{ModelServer, Served, tool_calls};
 use crate::clock::unix_seconds;
 
+/// Largest request body, bytes.
+const MOST_BYTES: usize = 16 << 20;
+/// How much of a larger one is read before it is refused, bytes.
+const MOST_READ: usize = 4 * MOST_BYTES;
+
 /// What the engine tells about one choice.
 enum Told {
     Piece(u32, Piece),
@@ -34,10 +40,11 @@ enum Told {
 pub(super) async fn completions(
     State(server): State<Arc<ModelServer>>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Result<Response, Refusal> {
+    let body = whole(body).await;
     server.authorize(&headers)?;
-    let request: ChatRequest = serde_json::from_slice(&body).map_err(Refusal::unreadable)?;
+    let request: ChatRequest = serde_json::from_slice(&body?).map_err(Refusal::unreadable)?;
     let number = server.requests.fetch_add(1, Ordering::Relaxed);
     let is_streaming = request.stream.unwrap_or(false);
     let served = server.find(request.model.as_deref())?;
@@ -65,6 +72,29 @@ pub(super) async fn completions(
         return Ok(Sse::new(Events(receiver)).into_response());
     }
     Ok(Json(answer.collect(told, cancel).await?).into_response())
+}
+
+/// All of a body. One that is too large is read on but not kept: a client that can't send it to its end sees
+/// a broken connection, and not the reason.
+async fn whole(body: Body) -> Result<Vec<u8>, Refusal> {
+    let mut parts = body.into_data_stream();
+    let mut kept: Vec<u8> = Vec::new();
+    let mut read = 0_usize;
+    while let Some(part) = poll_fn(|context| Pin::new(&mut parts).poll_next(context)).await {
+        let part = part.map_err(Refusal::unreadable)?;
+        read += part.len();
+        if read <= MOST_BYTES {
+            kept.extend_from_slice(&part);
+        } else if read > MOST_READ {
+            break;
+        } else {
+            kept = Vec::new();
+        }
+    }
+    if read > MOST_BYTES {
+        return Err(Refusal::too_large(MOST_BYTES));
+    }
+    Ok(kept)
 }
 
 fn prompt(server: &ModelServer, chat: &Chat) -> Result<Vec<u32>, Refusal> {

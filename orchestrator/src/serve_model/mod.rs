@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::routing::{get, post};
 use model::chat_template::ChatTemplate;
@@ -32,9 +32,6 @@ use crate::engines::{Decoder, Engines};
 use crate::error::RunError;
 use crate::trained_weights::TrainedWeights;
 use refusal::Refusal;
-
-/// Largest request body, bytes.
-const MOST_BYTES: usize = 16 << 20;
 
 /// One set of weights under a name.
 struct Served {
@@ -179,7 +176,6 @@ pub async fn serve(
         .route("/v1/chat/completions", post(chat::completions))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
         .with_state(Arc::new(server));
     axum::serve(listener, routes)
         .with_graceful_shutdown(stop)

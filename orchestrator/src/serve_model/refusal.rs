@@ -39,6 +39,16 @@ impl Refusal {
         }
     }
 
+    /// A body of more than so many bytes.
+    pub(super) fn too_large(most: usize) -> Self {
+        Self {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            message: format!("the request has more than {} MiB", most >> 20),
+            parameter: None,
+            code: None,
+        }
+    }
+
     /// A model that isn't served.
     pub(super) fn unknown_model(name: &str, known: &[&str]) -> Self {
         Self {

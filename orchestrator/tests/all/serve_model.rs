@@ -438,6 +438,17 @@ fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
         );
         assert_eq!(error["error"]["type"], "invalid_request_error");
     }
+    let (status, error) = server.chat(&ask(json!({"user": "x".repeat(17 << 20)})));
+    assert_eq!(status, 413, "{error}");
+    assert_eq!(
+        error["error"],
+        json!({
+            "message": "the request has more than 16 MiB",
+            "type": "invalid_request_error",
+            "param": null,
+            "code": null,
+        })
+    );
     // What asks for nothing, or only tells of the client, is no hindrance.
     server.good(&ask(json!({"repetition_penalty": 1.0, "guided_json": null, "user": "me", "metadata": {"a": "b"}})));
     assert_eq!(server.send("GET", "/health", None, None).0, 200);
