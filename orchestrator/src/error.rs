@@ -388,8 +388,8 @@ impl RunError {
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
             Self::NoJudge { .. } => {
-                "A name without a slash is looked up on PATH, a relative path from where the command is given; the file has \
-                 to be executable."
+                "A name without a slash is looked up on PATH; a relative path of a configuration starts from its file, one \
+                 of --program from where the command is given. The file has to be executable."
                     .into()
             }
             Self::ServedName { .. } => "Name it yourself: --adapter NAME=DIR.".into(),

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use rollout::verifier::VerifierKind;
 
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::error::RunError;
 
 /// Start every program that judges answers once, without input, and end it.
@@ -14,17 +14,20 @@ use crate::error::RunError;
 ///
 /// # Errors
 /// [`RunError::NoJudge`] for the first that can't be started.
-pub(crate) fn try_all(config: &Config) -> Result<(), RunError> {
-    try_one("tasks.verifier", &config.tasks.verifier)?;
+pub(crate) fn try_all(loaded: &Loaded) -> Result<(), RunError> {
+    let config = &loaded.config;
+    let own = loaded.resolve_verifier(&config.tasks.verifier);
+    try_one("tasks.verifier", &own)?;
     for suite in &config.retention {
         if let Some(kind) = &suite.verifier {
-            try_one(&format!("retention: {}: verifier", suite.name), kind)?;
+            let field = format!("retention: {}: verifier", suite.name);
+            try_one(&field, &loaded.resolve_verifier(kind))?;
         }
     }
     Ok(())
 }
 
-/// The same for one verifier; `field` says whose it is.
+/// The same for one verifier, its program's path resolved; `field` says whose it is.
 ///
 /// # Errors
 /// As [`try_all`].

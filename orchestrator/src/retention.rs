@@ -23,7 +23,7 @@ use crate::workshop::Workshop;
 /// Who judges a suite's answers.
 pub(crate) fn judge_of(suite: &SuiteConfig, loaded: &Loaded, tools: &Arc<dyn ToolRunner>) -> Judge {
     let own = &loaded.config.tasks.verifier;
-    Judge::new(suite.verifier.as_ref().unwrap_or(own), tools)
+    Judge::new(loaded, suite.verifier.as_ref().unwrap_or(own), tools)
 }
 
 /// Share of the rollouts that solved their problems; without those that were left out.

@@ -24,6 +24,7 @@ use rollout::verifier::{Verifier, VerifierKind, build};
 pub(crate) use self::ahead::{Ahead, Stretch};
 use self::rolling::Rolling;
 use crate::clock::unix_seconds;
+use crate::config::Loaded;
 use crate::error::RunError;
 use crate::observer::{Notice, Phase};
 use crate::seed::Seed;
@@ -63,18 +64,19 @@ impl Arm {
 /// Who judges answers.
 #[derive(Clone)]
 pub(crate) struct Judge {
-    /// What the verifier was made of.
+    /// What the verifier was made of, as the configuration says it.
     pub(crate) kind: VerifierKind,
     /// The verifier.
     pub(crate) verifier: Arc<dyn Verifier>,
 }
 
 impl Judge {
-    /// A verifier whose programs run on `tools`.
-    pub(crate) fn new(kind: &VerifierKind, tools: &Arc<dyn ToolRunner>) -> Self {
+    /// A verifier of the configuration, whose programs run on `tools`.
+    pub(crate) fn new(loaded: &Loaded, kind: &VerifierKind, tools: &Arc<dyn ToolRunner>) -> Self {
+        let resolved = loaded.resolve_verifier(kind);
         Self {
             kind: kind.clone(),
-            verifier: build(kind, Some(Arc::clone(tools))),
+            verifier: build(&resolved, Some(Arc::clone(tools))),
         }
     }
 

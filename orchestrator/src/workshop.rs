@@ -134,7 +134,7 @@ impl Workshop {
     /// When any part can't be had; see [`RunError::hint`].
     pub async fn open(parts: Parts) -> Result<Self, RunError> {
         let (loaded, environment) = (&parts.loaded, &parts.environment);
-        judges::try_all(&loaded.config)?;
+        judges::try_all(loaded)?;
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local { .. });
         let base = if is_local || serving::trains(&loaded.config) {
             Some(BaseModel::load(loaded, &environment.cache)?)
@@ -168,7 +168,7 @@ impl Workshop {
             observer,
             stop,
         } = parts;
-        let judge = Judge::new(&loaded.config.tasks.verifier, &tools);
+        let judge = Judge::new(&loaded, &loaded.config.tasks.verifier, &tools);
         let own = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
         let mut warnings = vec![unread_golds("tasks.verifier", own, judge.verifier.as_ref())];
         for Suite { config, tasks } in &splits.suites {

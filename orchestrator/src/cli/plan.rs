@@ -32,7 +32,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             "not usable, see below".into()
         }
     };
-    if let Err(error) = judges::try_all(config) {
+    if let Err(error) = judges::try_all(loaded) {
         problems.push(error);
     }
     let found = locate(loaded, &environment.cache);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rollout::verifier::VerifierKind;
+
 use super::{Config, ConfigError, overrides};
 use crate::builtin;
 
@@ -55,11 +57,25 @@ impl Loaded {
     }
 
     /// A path of the configuration, resolved.
-    pub fn resolve(&self, path: &str) -> PathBuf {
+    pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
         match &self.base {
-            Some(base) if Path::new(path).is_relative() => base.join(path),
-            _ => PathBuf::from(path),
+            Some(base) if path.is_relative() => base.join(path),
+            _ => path.to_owned(),
         }
+    }
+
+    /// A verifier of the configuration with its program's path resolved. A bare name stays one: it is looked
+    /// up on `PATH`.
+    pub(crate) fn resolve_verifier(&self, kind: &VerifierKind) -> VerifierKind {
+        let mut resolved = kind.clone();
+        if let VerifierKind::Command { program, .. } = &mut resolved
+            && program.components().count() > 1
+        {
+            // Without dots between, which only make messages longer.
+            *program = self.resolve(program.as_path()).components().collect();
+        }
+        resolved
     }
 }
 

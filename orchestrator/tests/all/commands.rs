@@ -280,6 +280,31 @@ fn a_verifier_that_cant_be_started_is_told_of_before_it_is_needed() {
     }
 }
 
+#[test]
+fn a_verifier_with_a_slash_is_sought_beside_the_configuration_and_a_bare_name_on_the_path() {
+    let place = Place::new();
+    place.write("set/tasks.jsonl", &tasks(8));
+    place.write("set/model.gguf", "not read by a plan");
+    let check = place.path().join("set/check");
+    std::os::unix::fs::symlink("/bin/sh", check).expect("a link");
+    let plan = |program: &str| {
+        let verifier = format!("{{command: {{program: {program}}}}}");
+        let config = CONFIG.replace("{numeric: {tolerance: 1.0e-4}}", &verifier);
+        place.write("set/run.yaml", &config);
+        place.run(&["run", "--config", "set/run.yaml", "--dry-run"])
+    };
+    for there in ["./check", "../set/check", "sh"] {
+        let said = plan(there);
+        assert!(said.ends_with("--- stderr\n--- exit 0\n"), "{said}");
+    }
+    for (absent, sought) in [("check", "check"), ("./sh", "set/sh")] {
+        let said = plan(absent);
+        let reason = format!("tasks.verifier: cannot start {sought}: No such file");
+        assert!(said.contains(&reason), "{said}");
+        assert!(said.ends_with("--- exit 3\n"), "{said}");
+    }
+}
+
 /// A verifier that is asked one answer at a time gets each reply before it asks again.
 #[test]
 fn verify_answer_does_not_wait_for_the_end_of_its_input() {
