@@ -8,6 +8,7 @@ use rollout::trajectory::Trajectory;
 
 use crate::clock::unix_seconds;
 use crate::config::LlmCriticConfig;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::harness_loop::Head;
 use crate::observer::{Notice, Phase};
@@ -74,7 +75,7 @@ impl Workshop {
         self.notice(Notice::Advanced {
             by: 1,
             tokens: Some(tokens),
-            figure: format!("{} records", critique.records.len()),
+            figure: counted(critique.records.len(), "record"),
         });
         self.notice(Notice::Ended {
             took: started.elapsed(),

@@ -16,6 +16,7 @@ use trainer::{
 
 use crate::clock::unix_seconds;
 use crate::config::StartKind;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::left_out::LeftOut;
 use crate::observer::{Notice, Phase};
@@ -284,8 +285,8 @@ impl Workshop {
         let order = options.order(dataset);
         self.notice(Notice::Began(Phase {
             title: format!(
-                "round {round} · fine-tune on {} trajectories",
-                lesson.trajectories
+                "round {round} · fine-tune on {}",
+                counted(lesson.trajectories, "trajectory")
             ),
             total: order.len() as u64,
             unit: "steps",

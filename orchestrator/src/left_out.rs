@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use trainer::dataset::Refusal;
 
 use crate::clock::unix_seconds;
+use crate::counted::{are, counted};
 use crate::error::RunError;
 use crate::observer::Notice;
 use crate::report::kind;
@@ -98,8 +99,9 @@ impl LeftOutRow {
             format!("{} {} ({names}{more})", one.count, one.reason.told())
         });
         Some(format!(
-            "{count} of {} rows or rollouts are left out of training: {}",
+            "{count} of {} rows or rollouts {} left out of training: {}",
             count + self.kept,
+            are(count),
             reasons.collect::<Vec<_>>().join("; ")
         ))
     }
@@ -108,8 +110,10 @@ impl LeftOutRow {
     pub fn told_of_ends(&self) -> Option<String> {
         (self.endless > 0).then(|| {
             format!(
-                "{} of {} rows have a turn without an end-of-turn token: nothing there teaches the model to stop",
-                self.endless, self.kept
+                "{} of {} {} a turn without an end-of-turn token: nothing there teaches the model to stop",
+                self.endless,
+                counted(self.kept, "row"),
+                if self.endless == 1 { "has" } else { "have" }
             )
         })
     }

@@ -15,7 +15,7 @@
 //!   [`standing`] is what the run stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says, `signs` what a running process says of itself; [`sealed_test`] scores what the run stands on,
 //!   [`evaluation`] one harness alone.
-//! - `judges` tries the verifiers that are programs.
+//! - `judges` tries the verifiers that are programs; `counted` writes numbers with their nouns.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
 //!   watches.
@@ -29,6 +29,7 @@ pub mod chat_rows;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod counted;
 pub mod critic_chat;
 mod critique;
 mod diagnosis;

@@ -9,6 +9,7 @@ use rollout::Recheck;
 use rollout::trajectory::Trajectory;
 use tokio::task::JoinSet;
 
+use crate::counted::{are, counted};
 use crate::error::RunError;
 use crate::rollouts::{Arm, Trial};
 use crate::store::Basis;
@@ -122,15 +123,18 @@ impl Tally {
         let mut parts = Vec::new();
         if self.changed > 0 {
             parts.push(format!(
-                "{} of {} kept rollouts that were judged anew have another verdict",
-                self.changed, self.judged
+                "{} of {} that {} judged anew got another verdict",
+                self.changed,
+                counted(self.judged, "kept rollout"),
+                if self.judged == 1 { "was" } else { "were" }
             ));
         }
         if self.forgotten > 0 {
             parts.push(format!(
-                "{} kept rollouts are made again: hooks of the harness act on answers, which the verifier now \
-                 finds or compares otherwise",
-                self.forgotten
+                "{} {} made again: hooks of the harness act on answers, which the verifier now finds or compares \
+                 otherwise",
+                counted(self.forgotten, "kept rollout"),
+                are(self.forgotten)
             ));
         }
         (!parts.is_empty()).then(|| parts.join("; "))

@@ -19,6 +19,7 @@ use super::{RunName, environment, inspect, print, say};
 use crate::base_model::BaseModel;
 use crate::chat_rows::{self, Form};
 use crate::config::Loaded;
+use crate::counted::{are, counted};
 use crate::error::RunError;
 use crate::run::{Saved, registry_path};
 use crate::store::{Store, TrajectoryFilter};
@@ -146,8 +147,9 @@ fn inspect_rows(args: &InspectArgs) -> Result<ExitCode, RunError> {
         }
     }
     say(&format!(
-        "{} rows, {refused} refused; {tokens} tokens, {targets} of them count; the longest row has {longest}",
-        found.len()
+        "{}, {refused} refused; {}, {targets} of them count; the longest row has {longest}",
+        counted(found.len(), "row"),
+        counted(tokens, "token")
     ));
     Ok(if refused == 0 {
         ExitCode::SUCCESS
@@ -159,9 +161,9 @@ fn inspect_rows(args: &InspectArgs) -> Result<ExitCode, RunError> {
 /// A row's text, what counts in green or between marks.
 fn text(row: &Row, tokenizer: &Tokenizer, paint: Paint) -> String {
     let title = format!(
-        "{}: {} tokens, {} of them count",
+        "{}: {}, {} of them count",
         shown(&row.id),
-        row.tokens.len(),
+        counted(row.tokens.len(), "token"),
         row.targets()
     );
     let mut out = paint.tone(Tone::Heading, &title);
@@ -216,11 +218,15 @@ async fn export(root: &Path, args: ExportArgs) -> Result<ExitCode, RunError> {
         }
     }
     store.close().await;
-    say(&format!("{written} rollouts on evolve problems"));
+    say(&format!(
+        "{} on evolve problems",
+        counted(written, "rollout")
+    ));
     if unknown > 0 {
+        let are = are(unknown);
         let what = match args.all {
-            true => "of them are written without tools",
-            false => "more are left out, --all writes them without tools",
+            true => format!("of them {are} written without tools"),
+            false => format!("more {are} left out, --all writes them without tools"),
         };
         say(&format!(
             "{unknown} {what}: their harness was tried on a few problems and not kept"

@@ -9,6 +9,7 @@ use clap::Args;
 use super::progress::Progress;
 use super::{environment, print, run, table};
 use crate::config::Loaded;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::evaluation::{Evaluation, Request, evaluate};
 
@@ -86,7 +87,7 @@ fn text(evaluation: &Evaluation) -> String {
     let rows = evaluation.pass_at.iter().map(|pass| {
         let of = match pass.problems {
             all if all == evaluation.problems => String::new(),
-            some => format!(" of {some} problems"),
+            some => format!(" of {}", counted(some, "problem")),
         };
         vec![
             format!("pass@{}{of}", pass.k),
@@ -120,8 +121,8 @@ fn text(evaluation: &Evaluation) -> String {
     lines.push(format!("exits      {}", counts(&evaluation.exits)));
     if evaluation.left_out > 0 {
         lines.push(format!(
-            "left out   {} rollouts, since policy or sandbox failed each time; the same command tries them again",
-            evaluation.left_out
+            "left out   {}, since policy or sandbox failed each time; tried again by the same command",
+            counted(evaluation.left_out, "rollout")
         ));
     }
     if !evaluation.events.is_empty() {

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{print, table};
 use crate::config::{ConfigError, GateConfig, GateMode};
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::gate::loss::Tolerance;
 use crate::gate::simulate::{Case, Cell, Rates, RunCell, Scene, cell, run};
@@ -323,28 +324,30 @@ fn overview(
         _ => String::new(),
     };
     let mut text = format!(
-        "{}\n\n{decisions} decisions a row; {rates}{luck}",
-        table::rows(&header, rows, None)
+        "{}\n\n{} a row; {rates}{luck}",
+        table::rows(&header, rows, None),
+        counted(decisions, "decision")
     );
     let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
-    let (margin, passes) = (args.margin, args.passes);
+    let samples = counted(samples, "sample");
+    let (margin, passes) = (counted(args.margin, "point"), counted(args.passes, "pass"));
     for (mode, _) in cells {
         let problems = problems(args, *mode);
         let settings = match mode {
             Mode::Paper | Mode::Confirmed => format!("{} problems a side", args.tasks),
             Mode::Sequential => format!(
-                "{} problems a side, at most {samples} samples, level {level}",
+                "{} problems a side, at most {samples}, level {level}",
                 args.tasks
             ),
             Mode::Removal => format!(
-                "{problems} problems, at most {samples} samples, a margin of {margin} points, level {level}"
+                "{problems} problems, at most {samples}, a margin of {margin}, level {level}"
             ),
             Mode::Retention => format!(
-                "{problems} problems, at most {passes} passes; accepted where no more than {margin} points seem lost, \
+                "{problems} problems, at most {passes}; accepted where no more than {margin} seem lost, \
                  rejected where more are shown to be"
             ),
             Mode::Reference => format!(
-                "{problems} problems, at most {passes} passes; accepted where nothing seems lost, rejected where a loss \
+                "{problems} problems, at most {passes}; accepted where nothing seems lost, rejected where a loss \
                  is shown"
             ),
         };
@@ -364,10 +367,12 @@ fn describe_run(result: &RunCell) -> String {
         rollouts,
     } = result;
     format!(
-        "{runs} runs of {proposals} proposals, {real} of them real ({:+.0} points):\n  \
+        "{} of {}, {real} of them real ({:+.0} points):\n  \
          false discoveries   {:.2}% of the accepted, on average\n  \
          found               {:.1}% of the real ones\n  \
          rollouts            {rollouts:.0} a proposal",
+        counted(runs, "run"),
+        counted(proposals, "proposal"),
         100.0 * effect,
         100.0 * false_discovery_rate,
         100.0 * found

@@ -9,6 +9,7 @@ use crate::config::{
     Config, DeviceKind, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind,
     ModelLoopConfig, Objective, PolicyConfig, SplitConfig, StartKind,
 };
+use crate::counted::counted;
 use crate::error::{RunError, told};
 use crate::judges;
 use crate::serving;
@@ -25,7 +26,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     let tasks = match Splits::read(loaded) {
         Ok(splits) => {
             sizes = sizes.fitted(splits.available);
-            format!("{} problems", splits.available)
+            counted(splits.available, "problem")
         }
         Err(error) => {
             problems.push(error.into());
@@ -53,8 +54,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             harness.id()
         ),
         format!(
-            "budget     {} tokens and {} s a problem",
-            config.budget.tokens_per_problem, config.budget.seconds_per_problem
+            "budget     {} and {} s a problem",
+            counted(config.budget.tokens_per_problem, "token"),
+            config.budget.seconds_per_problem
         ),
     ];
     if let Objective::AccuracyUnder(limits) = &config.objective {
@@ -184,27 +186,34 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
     let diagnose = patches.diagnose_tasks.min(sizes.evolve);
     let candidates = patches.candidates;
     let mut lines = vec![
-        format!("baseline   {} rollouts on the sealed test", sizes.test),
-        format!("each of {} rounds:", run.rounds),
         format!(
-            "  harness loop, up to {} cycles, gate mode {}:",
-            patches.iterations,
+            "baseline   {} on the sealed test",
+            counted(sizes.test, "rollout")
+        ),
+        match run.rounds {
+            1 => "one round:".to_owned(),
+            rounds => format!("each of {rounds} rounds:"),
+        },
+        format!(
+            "  harness loop, up to {}, gate mode {}:",
+            counted(patches.iterations, "cycle"),
             gate.mode.name()
         ),
         format!(
-            "    diagnose   {diagnose} rollouts on evolve problems, rules critic{}",
+            "    diagnose   {} on evolve problems, rules critic{}",
+            counted(diagnose, "rollout"),
             match &config.critic.llm {
                 Some(llm) => format!(
-                    ", then up to {} requests to {}",
-                    1 + llm.excerpt_rounds + llm.retries,
+                    ", then up to {} to {}",
+                    counted(1 + llm.excerpt_rounds + llm.retries, "request"),
                     llm.model
                 ),
                 None => String::new(),
             }
         ),
         format!(
-            "    classify   {} rollouts on gate problems, once a version",
-            sizes.gate
+            "    classify   {} on gate problems, once a version",
+            counted(sizes.gate, "rollout")
         ),
         format!("    decide     {}", decide(gate, sizes, candidates)),
     ];
@@ -221,7 +230,8 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             ""
         };
         lines.push(format!(
-            "    gather     {most}{gather} rollouts on evolve problems{heat}"
+            "    gather     {most}{} on evolve problems{heat}",
+            counted(gather, "rollout")
         ));
         lines.push(format!("    select     {}", selection(weights)));
         let parts = match sft.accumulate {
@@ -259,8 +269,8 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             (MethodKind::Full, StartKind::Current) => " from the current ones",
         };
         lines.push(format!(
-            "    fine-tune  {what}{from}, {} epochs, batch {}{parts}, learning rate {}{dropout}, on {device}{within}{aside}",
-            sft.epochs,
+            "    fine-tune  {what}{from}, {}, batch {}{parts}, learning rate {}{dropout}, on {device}{within}{aside}",
+            counted(sft.epochs, "epoch"),
             sft.batch,
             sft.learning_rate()
         ));
@@ -271,35 +281,39 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         );
     }
     let happens = |every: u32| every > 0 && every <= run.rounds;
+    let rounds = |every: u32| match every {
+        1 => "round".to_owned(),
+        several => format!("{several} rounds"),
+    };
     if happens(gate.retest_every) {
         lines.push(format!(
-            "  removal    every {} rounds: each accepted patch tried without, up to {} rollouts a look for it \
+            "  removal    every {}: each accepted patch tried without, up to {} rollouts a look for it \
              and the incumbent",
-            gate.retest_every,
+            rounds(gate.retest_every),
             2 * (2 * gate.tasks).min(sizes.gate)
         ));
     }
     for suite in &config.retention {
         lines.push(format!(
             "  retention  {}: {} rollouts where the round has changed something, at most {} while a loss of more \
-             than {} points seems likely",
+             than {} seems likely",
             suite.name,
             2 * suite.tasks,
             2 * suite.tasks * suite.passes as usize,
-            suite.max_drop_points
+            counted(suite.max_drop_points, "point")
         ));
     }
     if happens(gate.reference_every) {
         lines.push(format!(
-            "  reference  every {} rounds: {} rollouts of the head, the best so far and the start, more while the \
+            "  reference  every {}: {} rollouts of the head, the best so far and the start, more while the \
              head seems worse",
-            gate.reference_every,
+            rounds(gate.reference_every),
             3 * sizes.gate
         ));
     }
     lines.push(format!(
-        "  test       {} rollouts on the sealed test",
-        sizes.test
+        "  test       {} on the sealed test",
+        counted(sizes.test, "rollout")
     ));
     // Where the weights stay, all cells are in the table.
     if serving::trains(config) {
@@ -339,11 +353,7 @@ fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize) -> String {
     // Both sides of a stage; the fixed modes fill a small side by up to four samples.
     let fixed = (2 * gate.tasks).min(4 * sizes.gate);
     let look = (2 * gate.tasks).min(sizes.gate);
-    let who = if candidates == 1 {
-        "1 candidate".into()
-    } else {
-        format!("{candidates} candidates")
-    };
+    let who = counted(candidates, "candidate");
     match gate.mode {
         GateMode::Paper => format!(
             "up to {} rollouts for {who} and the incumbent",
@@ -355,9 +365,9 @@ fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize) -> String {
             2 * fixed
         ),
         GateMode::Sequential => format!(
-            "up to {} rollouts a look for {who} and the incumbent, at most {} looks",
+            "up to {} rollouts a look for {who} and the incumbent, at most {}",
             look * (1 + candidates),
-            gate.max_samples
+            counted(gate.max_samples, "look")
         ),
     }
 }

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::progress::Progress;
 use super::{RunName, environment, inspect, plan, say};
 use crate::config::Loaded;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::run::Saved;
 use crate::stop::Stop;
@@ -97,10 +98,7 @@ async fn start(
         ..environment::read()?
     };
     let name = run_name(&loaded.config.run);
-    let rounds = match loaded.config.run.rounds {
-        1 => "1 round".to_owned(),
-        rounds => format!("{rounds} rounds"),
-    };
+    let rounds = counted(loaded.config.run.rounds, "round");
     say(&format!(
         "run {name} in {}: {rounds}; stop with Ctrl-C, go on with the same command",
         root.join(&name).display()

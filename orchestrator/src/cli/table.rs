@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
 
 use super::paint::terminal_columns;
+use crate::counted::{are, counted};
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 use crate::gate::spend::{Spend, Spending, digits};
@@ -149,8 +150,8 @@ pub(crate) fn report(report: &Report) -> String {
     ));
     if let Some(each) = report.gate.rollouts_per_acceptance {
         out.push_str(&format!(
-            "the gate took {} rollouts, {each:.0} for each accepted change\n",
-            report.gate.rollouts
+            "the gate took {}, {each:.0} for each accepted change\n",
+            counted(report.gate.rollouts, "rollout")
         ));
     }
     let mut told = BTreeSet::new();
@@ -159,10 +160,10 @@ pub(crate) fn report(report: &Report) -> String {
             let causes = row.causes.iter();
             let causes: Vec<String> = causes.map(|(name, n)| format!("{n} {name}")).collect();
             out.push_str(&format!(
-                "{} failed {} of {} diagnosed rollouts: {}\n",
+                "{} failed {} of {}: {}\n",
                 row.version,
                 row.failed,
-                row.rollouts,
+                counted(row.rollouts, "diagnosed rollout"),
                 causes.join(", ")
             ));
         }
@@ -230,40 +231,42 @@ pub(crate) fn report(report: &Report) -> String {
     }
     if report.left_out > 0 {
         out.push_str(&format!(
-            "{} rollouts are left out: policy or sandbox failed each time\n",
-            report.left_out
+            "{} {} left out: policy or sandbox failed each time\n",
+            counted(report.left_out, "rollout"),
+            are(report.left_out)
         ));
     }
     if let Some(foresight) = &report.foresight {
         out.push_str(&format!(
-            "accepted patches: {} failures predicted to be fixed, {} of them were ({} in all); {} solved problems at risk, {} of them broke ({} in all)\n",
-            foresight.fixes_predicted,
+            "accepted patches: {} predicted to be fixed, {} of them fixed ({} in all); {} at risk, {} of them broke ({} in all)\n",
+            counted(foresight.fixes_predicted, "failure"),
             foresight.fixes_foreseen,
             foresight.fixes,
-            foresight.risks_predicted,
+            counted(foresight.risks_predicted, "solved problem"),
             foresight.breaks_foreseen,
             foresight.breaks
         ));
     }
     if let Some(critic) = &report.critic {
         out.push_str(&format!(
-            "the critic's model took {} requests, {} tokens read and {} written; {} records, {} disagreements with rules{}\n",
-            critic.calls,
-            critic.prompt_tokens,
+            "the critic's model took {}, {} read and {} written; {}, {} with rules{}\n",
+            counted(critic.calls, "request"),
+            counted(critic.prompt_tokens, "token"),
             critic.completion_tokens,
-            critic.records,
-            critic.disagreements,
+            counted(critic.records, "record"),
+            counted(critic.disagreements, "disagreement"),
             match critic.skipped {
                 0 => String::new(),
-                skipped => format!(", {skipped} critiques skipped"),
+                skipped => format!(", {} skipped", counted(skipped, "critique")),
             }
         ));
     }
     out.push_str(&format!(
-        "{} rollouts, {} generated tokens, {} of running; pass@1 is one attempt at each of {n} problems, sampled as the harness says",
-        report.rollouts,
-        report.generated_tokens,
-        duration(report.wall_s)
+        "{}, {}, {} of running; pass@1 is one attempt at each of {}, sampled as the harness says",
+        counted(report.rollouts, "rollout"),
+        counted(report.generated_tokens, "generated token"),
+        duration(report.wall_s),
+        counted(n, "problem")
     ));
     out
 }

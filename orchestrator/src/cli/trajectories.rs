@@ -14,6 +14,7 @@ use rollout::trajectory::{
 use super::paint::{ColorChoice, Paint, Tone, shown};
 use super::{RunName, inspect, print, say, table};
 use crate::config::Loaded;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::run::{Saved, registry_path};
 use crate::splits;
@@ -348,10 +349,7 @@ impl Page<'_> {
         };
         let usage = &trajectory.usage;
         let about = if usage.is_estimated { "about " } else { "" };
-        let replies = match trajectory.model_calls.len() {
-            1 => "1 reply".to_owned(),
-            count => format!("{count} replies"),
-        };
+        let replies = counted(trajectory.model_calls.len(), "reply");
         let facts = [
             ("rollout", trajectory.id.as_str().to_owned()),
             (
@@ -367,8 +365,8 @@ impl Page<'_> {
             (
                 "cost",
                 format!(
-                    "{about}{} tokens generated ({} reasoning), {} of prompts, {replies}, {}.{:03} s",
-                    usage.completion_tokens,
+                    "{about}{} generated ({} reasoning), {} of prompts, {replies}, {}.{:03} s",
+                    counted(usage.completion_tokens, "token"),
                     usage.reasoning_tokens,
                     usage.prompt_tokens,
                     trajectory.wall_ms / 1000,
@@ -421,7 +419,8 @@ impl Page<'_> {
             StepKind::System => (Tone::Heading, "system".to_owned()),
             StepKind::User => (Tone::Heading, "user".to_owned()),
             StepKind::Assistant => {
-                let tokens = call.map(|call| format!(" · {} tokens", call.usage.completion_tokens));
+                let tokens = call.map(|call| counted(call.usage.completion_tokens, "token"));
+                let tokens = tokens.map(|tokens| format!(" · {tokens}"));
                 (
                     Tone::Assistant,
                     format!("assistant{}", tokens.unwrap_or_default()),
@@ -469,8 +468,10 @@ impl Page<'_> {
                 format!(": {reason}")
             }
             Event::UnknownTool { name } => format!(": {name}"),
-            Event::CallsNotRun { count } => format!(": {count} calls"),
-            Event::TextAfterCall { characters } => format!(": {characters} characters"),
+            Event::CallsNotRun { count } => format!(": {}", counted(count, "call")),
+            Event::TextAfterCall { characters } => {
+                format!(": {}", counted(characters, "character"))
+            }
             Event::ToolError { exit } => format!(": {exit:?}"),
             _ => String::new(),
         };

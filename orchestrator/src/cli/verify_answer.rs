@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{environment, say};
 use crate::config::ConfigError;
+use crate::counted::counted;
 use crate::error::RunError;
 use crate::judges;
 
@@ -146,8 +147,11 @@ pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, R
         source,
     })?;
     say(&format!(
-        "{} equal, {} not, {} undecided, {} lines that can't be read",
-        tally.equal, tally.not, tally.undecided, tally.errors
+        "{} equal, {} not, {} undecided, {} that can't be read",
+        tally.equal,
+        tally.not,
+        tally.undecided,
+        counted(tally.errors, "line")
     ));
     Ok(ExitCode::from(if tally.errors > 0 { 2 } else { 0 }))
 }

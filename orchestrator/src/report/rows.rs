@@ -7,6 +7,7 @@ use critic::{Disagreement, Effect, Foresight, Predicted};
 use serde::{Deserialize, Serialize};
 use trainer::Evaluation;
 
+use crate::counted::{are, counted};
 use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::decision::Evidence;
 use crate::gate::evidence::PassRate;
@@ -235,8 +236,11 @@ impl SelectionRow {
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
         let mut told = format!(
-            "{} of {} rollouts are right, {} to learn from",
-            self.verified, self.gathered, self.chosen
+            "{} of {} {} right, {} to learn from",
+            self.verified,
+            counted(self.gathered, "rollout"),
+            are(self.verified),
+            self.chosen
         );
         if !left_out.is_empty() {
             told.push_str(&format!(" ({} left out)", left_out.join(", ")));
@@ -317,10 +321,11 @@ impl EvaluateRow {
             pass_at_1, ci95, n, ..
         } = self.rate;
         format!(
-            "{title}: {:.1}% [{:.1}, {:.1}] of {n} problems under {}{note}",
+            "{title}: {:.1}% [{:.1}, {:.1}] of {} under {}{note}",
             100.0 * pass_at_1,
             100.0 * ci95[0],
             100.0 * ci95[1],
+            counted(n, "problem"),
             self.version
         )
     }

@@ -14,6 +14,7 @@ use tokio::time::sleep_until;
 
 use super::line::{Fate, Fault, Job, Line, Next};
 use super::{Ahead, Arm, Judge, Rolled, Trial};
+use crate::counted::{are, counted};
 use crate::error::RunError;
 use crate::observer::Notice;
 use crate::workshop::Workshop;
@@ -126,7 +127,7 @@ impl<'a> Rolling<'a> {
                     rolling.advanced(trajectory, None);
                 }
             }
-            rolling.found.push(stored.map(counted));
+            rolling.found.push(stored.map(unless_left_out));
         }
         let config = workshop.loaded.config.faults;
         let has_answered = workshop.has_answered.load(Ordering::Relaxed);
@@ -328,7 +329,7 @@ impl<'a> Rolling<'a> {
         let round = self.workshop.made().round;
         self.workshop.store.claim(&trajectory.id, round).await?;
         self.advanced(&trajectory, None);
-        self.found[index] = Some(counted(trajectory));
+        self.found[index] = Some(unless_left_out(trajectory));
         Ok(())
     }
 
@@ -377,7 +378,7 @@ impl<'a> Rolling<'a> {
             .record_trajectory(&trajectory, &basis, workshop.made())
             .await?;
         self.advanced(&trajectory, Some(trajectory.usage.completion_tokens));
-        self.found[index] = Some(counted(trajectory));
+        self.found[index] = Some(unless_left_out(trajectory));
         Ok(())
     }
 
@@ -405,9 +406,10 @@ impl<'a> Rolling<'a> {
     pub(super) fn warning(&self) -> Option<String> {
         let reason = self.tally.reason.as_ref()?;
         Some(format!(
-            "{} of {} rollouts are left out, since policy or sandbox failed each time; the first: {reason}",
+            "{} of {} {} left out, since policy or sandbox failed each time; the first: {reason}",
             self.tally.left_out,
-            self.found.len(),
+            counted(self.found.len(), "rollout"),
+            are(self.tally.left_out),
         ))
     }
 
@@ -423,6 +425,6 @@ impl<'a> Rolling<'a> {
 }
 
 /// A rollout that is over, as it counts.
-fn counted(trajectory: Trajectory) -> Rolled {
+fn unless_left_out(trajectory: Trajectory) -> Rolled {
     (!trajectory.exit.is_infrastructure()).then_some(trajectory)
 }

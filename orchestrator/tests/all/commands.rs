@@ -122,6 +122,36 @@ fn plan_of_a_run_that_could_start() {
 }
 
 #[test]
+fn a_plan_of_one_of_each_has_no_plurals() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", CONFIG);
+    place.write("model.gguf", "not read by a plan");
+    let mut plan = vec!["run", "--config", "run.yaml", "--rounds", "1", "--dry-run"];
+    for setting in [
+        "tasks.splits={evolve: 1, gate: 4, test: 1}",
+        "harness_loop={iterations: 1, diagnose_tasks: 1, candidates: 1}",
+        "gate={tasks: 2, max_samples: 1, retest_every: 1}",
+        "model_loop.sft.epochs=1",
+    ] {
+        plan.extend(["--set", setting]);
+    }
+    let said = place.run(&plan);
+    for line in [
+        "baseline   1 rollout on the sealed test\none round:\n",
+        "  harness loop, up to 1 cycle, gate mode",
+        "    diagnose   1 rollout on evolve problems",
+        "a look for 1 candidate and the incumbent, at most 1 look\n",
+        "    gather     1 rollout on evolve problems\n",
+        "LoRA rank 16, 1 epoch, batch",
+        "  removal    every round: each",
+        "  test       1 rollout on the sealed test\n",
+    ] {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+}
+
+#[test]
 fn plan_of_the_aime_run_names_all_that_is_missing() {
     // Port 1 is reserved; nothing listens there.
     let set = "policy.base_url=http://127.0.0.1:1/v1";

@@ -240,13 +240,13 @@ async fn rollouts_under_a_harness_that_is_not_kept_are_exported_if_asked_for() {
     let (rows, said) = export(&place, &[]);
     assert_eq!((rows.len(), rows.iter().filter(has_tools).count()), (2, 2));
     assert!(
-        said.starts_with("2 rollouts on evolve problems\n1 more are left out"),
+        said.starts_with("2 rollouts on evolve problems\n1 more is left out"),
         "{said}"
     );
     let (rows, said) = export(&place, &["--all"]);
     assert_eq!((rows.len(), rows.iter().filter(has_tools).count()), (3, 2));
     assert!(
-        said.starts_with("3 rollouts on evolve problems\n1 of them are written without tools"),
+        said.starts_with("3 rollouts on evolve problems\n1 of them is written without tools"),
         "{said}"
     );
 }
@@ -256,7 +256,7 @@ async fn an_exported_rollout_has_its_tools_and_calls_and_is_imported_as_it_is() 
     let place = Place::new();
     let harness = run_with_a_rollout(&place, true).await;
     let (row, said) = exported(&place);
-    assert_eq!(said, "1 rollouts on evolve problems\n");
+    assert_eq!(said, "1 rollout on evolve problems\n");
     let (name, tool) = harness.tools.iter().next().expect("a tool");
     let function = json!({
         "name": name.as_str(),

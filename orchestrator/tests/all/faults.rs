@@ -70,7 +70,7 @@ fn a_rollout_that_keeps_failing_is_left_out_and_the_others_count() {
     );
     assert_eq!(result["results"][2]["rollouts"], json!([]));
     assert!(
-        messages.contains("1 of 6 rollouts are left out") && messages.contains("status 400"),
+        messages.contains("1 of 6 rollouts is left out") && messages.contains("status 400"),
         "{messages}"
     );
     let tries = *asked.lock().expect("lock");

@@ -61,7 +61,7 @@ fn a_gold_answer_that_was_mended_counts_without_another_rollout() {
     let (correct, messages) = eval(&place, &[]);
     assert_eq!((correct, asked.load(Ordering::Relaxed)), (4, 6));
     assert!(
-        messages.contains("1 of 1 kept rollouts that were judged anew have another verdict"),
+        messages.contains("1 of 1 kept rollout that was judged anew got another verdict"),
         "{messages}"
     );
     // The record says so too, and once is enough.
