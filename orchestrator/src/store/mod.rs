@@ -8,6 +8,7 @@ mod filesystem;
 mod looking;
 mod trajectories;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,6 +61,14 @@ pub enum StoreError {
     Body {
         /// The rollout.
         id: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The write-ahead log can't be brought onto the disk.
+    #[error("cannot bring {path} onto the disk")]
+    Log {
+        /// The file.
+        path: PathBuf,
         /// The cause.
         source: std::io::Error,
     },
@@ -485,12 +494,23 @@ impl Store {
     /// to another one, and the run would find its own version in its way for good.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database or its log can't be written.
     pub async fn flush(&self) -> Result<(), StoreError> {
-        sqlx::query("PRAGMA wal_checkpoint(FULL)")
+        sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
             .fetch_all(&self.pool)
             .await?;
-        Ok(())
+        // Whoever reads the database keeps that from taking all of the log. What stands there is as safe.
+        let mut path = self.pool.connect_options().get_filename().to_owned();
+        path.as_mut_os_string().push("-wal");
+        let log = match tokio::fs::File::open(&path).await {
+            Ok(log) => log.sync_data().await,
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        log.map_err(|source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full,
+            _ => StoreError::Log { path, source },
+        })
     }
 
     /// Check the database's pages; `ok` or what is wrong.
@@ -515,6 +535,7 @@ mod tests {
     use std::borrow::Cow;
     use std::error::Error;
 
+    use sqlx::ConnectOptions;
     use sqlx::error::{DatabaseError, ErrorKind};
 
     use super::*;
@@ -575,6 +596,22 @@ mod tests {
         let left = Store::open(there.path()).await.expect("a whole database");
         assert_eq!(left.step::<i64>("before").await.expect("a read"), Some(7));
         assert_eq!(left.step::<i64>("after").await.expect("a read"), None);
+    }
+
+    #[tokio::test]
+    async fn a_reader_holds_no_flush_up() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        let options = SqliteConnectOptions::new().filename(here.path().join("run.db"));
+        let mut reader = options.connect().await.expect("a reader");
+        for statement in ["BEGIN", "SELECT count(*) FROM step"] {
+            let read = sqlx::query(statement).fetch_all(&mut reader).await;
+            read.expect("a read");
+        }
+        let recorded = store.record_step("late", "kind", 1, &7, 0).await;
+        recorded.expect("a step");
+        let flushed = tokio::time::timeout(Duration::from_secs(10), store.flush()).await;
+        flushed.expect("no wait").expect("a flush");
     }
 
     #[test]
