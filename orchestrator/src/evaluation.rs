@@ -26,7 +26,9 @@ use crate::splits::{SplitError, Splits};
 use crate::stop::Stop;
 use crate::store::Store;
 use crate::trained_weights;
-use crate::workshop::{Environment, Parts, Workshop, read_harness, read_harness_folder, run_name};
+use crate::workshop::{
+    Environment, Parts, Workshop, check_asked, read_harness, read_harness_folder, run_name,
+};
 
 /// Folder of evaluations, beside the runs.
 pub const FOLDER: &str = "evaluations";
@@ -139,6 +141,7 @@ pub async fn evaluate(
     let name = run_name(&loaded.config.run);
     let run = root.join(&name);
     let (harness_name, harness) = find_harness(&loaded, &run, request.harness.as_deref())?;
+    check_asked(&harness, Path::new(&harness_name), &loaded.config.policy)?;
     let adapter = request.adapter.as_deref();
     let adapter = adapter
         .map(|prefix| trained_weights::find(&run, prefix))

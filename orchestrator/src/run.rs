@@ -24,7 +24,7 @@ use crate::splits::Splits;
 use crate::standing::Standing;
 use crate::stop::Stop;
 use crate::store::{Store, StoreError};
-use crate::workshop::{Environment, Parts, Workshop, read_harness, run_name};
+use crate::workshop::{Environment, Parts, Workshop, check_asked, read_harness, run_name};
 
 /// Where a run keeps its harness versions.
 pub fn registry_path(directory: &Path) -> PathBuf {
@@ -68,6 +68,8 @@ pub async fn run(
 ) -> Result<Report, RunError> {
     let splits = Splits::read(&loaded)?;
     let starting = read_harness(&loaded)?;
+    let source = loaded.resolve(&loaded.config.harness);
+    check_asked(&starting, &source, &loaded.config.policy)?;
     let name = run_name(&loaded.config.run);
     let directory = root.join(&name);
     let lock = hold(&directory).await?;

@@ -252,12 +252,17 @@ impl Workshop {
         self.observer.notice(notice);
     }
 
-    /// Check a starting harness against this machine and the verifier. A patch that asks for what can't
+    /// Check a starting harness against the policy, this machine and the verifier. A patch that asks for what can't
     /// be had loses at the gate; a run that starts so would learn nothing.
     ///
     /// # Errors
-    /// When a tool can't run here.
+    /// When it asks for what the policy can't do, or a tool can't run here.
     pub(crate) async fn check_harness(&self, harness: &Harness) -> Result<(), RunError> {
+        check_asked(
+            harness,
+            Path::new(&harness.name),
+            &self.loaded.config.policy,
+        )?;
         for (name, tool) in &harness.tools {
             let policy = SandboxPolicy {
                 memory_mib: tool.limits.memory_mib,
@@ -484,6 +489,24 @@ pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
         path,
         reason: "no such folder (the built-in harness is `naive`)".into(),
     })
+}
+
+/// Check that `policy` can do what `harness`, named by `path`, asks of it.
+///
+/// # Errors
+/// When it can't, so that every rollout would fail.
+pub(crate) fn check_asked(
+    harness: &Harness,
+    path: &Path,
+    policy: &PolicyConfig,
+) -> Result<(), RunError> {
+    match policy.lacks(harness) {
+        Some(reason) => Err(RunError::Harness {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Read a harness from its folder.

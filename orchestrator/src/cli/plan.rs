@@ -14,7 +14,7 @@ use crate::error::{RunError, told};
 use crate::judges;
 use crate::serving;
 use crate::splits::Splits;
-use crate::workshop::{read_harness, run_name};
+use crate::workshop::{check_asked, read_harness, run_name};
 
 /// Print the plan; problems go to stderr and make the exit code that of the first.
 pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, RunError> {
@@ -22,6 +22,10 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     let config = &loaded.config;
     let harness = read_harness(loaded)?;
     let mut problems: Vec<RunError> = Vec::new();
+    let source = loaded.resolve(&config.harness);
+    if let Err(error) = check_asked(&harness, &source, &config.policy) {
+        problems.push(error);
+    }
     let mut sizes = config.tasks.splits;
     let tasks = match Splits::read(loaded) {
         Ok(splits) => {

@@ -1,5 +1,6 @@
 //! The section `policy`.
 
+use harness::Harness;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,15 @@ impl PolicyConfig {
             )),
             Self::Local { .. } | Self::Openai { .. } => Ok(()),
         }
+    }
+
+    /// What `harness` asks of its policy that this one can't do: the field, and a way out.
+    pub(crate) fn lacks(&self, harness: &Harness) -> Option<&'static str> {
+        let is_served = matches!(self, Self::Openai { .. });
+        (is_served && harness.middleware.protocol.constrained).then_some(
+            "middleware.protocol.constrained: a server isn't given grammars; leave the field out of middleware.yaml, or \
+             take policy local",
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::{CONFIG, Place, tasks};
+use crate::{CONFIG, Place, tasks, write_harness};
 
 fn run_with(config: &str) -> String {
     let place = Place::new();
@@ -142,6 +142,43 @@ fn a_server_is_given_no_full_sets_of_weights() {
     assert!(refused.ends_with("--- exit 2\n"), "{refused}");
     // Without training there is nothing to be given.
     let taken = run_with(&format!("{CONFIG}{full}"));
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+}
+
+#[test]
+fn a_server_is_given_no_harness_that_needs_grammars() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    write_harness(&place, "held", |text| {
+        text.replace("  max_turns:", "  constrained: true\n  max_turns:")
+    });
+    let held = CONFIG.replace("harness: naive", "harness: held");
+    let served = "policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: m}\n";
+    let run = ["run", "--config", "run.yaml"];
+    let plan = [&run[..], &["--dry-run"]].concat();
+    let eval = ["eval", "--config", "run.yaml", "--harness", "held"];
+    let reason = "held: middleware.protocol.constrained: a server isn't given grammars; leave the field out of \
+                  middleware.yaml, or take policy local\n";
+
+    place.write("run.yaml", &format!("{held}{served}"));
+    for arguments in [&run[..], &plan[..]] {
+        let refused = place.run(arguments);
+        assert!(
+            refused.contains(&format!("error: harness: ./{reason}")),
+            "{refused}"
+        );
+        assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    }
+    place.write("run.yaml", &format!("{CONFIG}{served}"));
+    let refused = place.run(&eval);
+    assert!(
+        refused.contains(&format!("error: harness: {reason}")),
+        "{refused}"
+    );
+    assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+
+    place.write("run.yaml", &held);
+    let taken = place.run(&run);
     assert!(taken.contains("model.gguf does not exist"), "{taken}");
 }
 
