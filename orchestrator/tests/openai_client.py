@@ -9,10 +9,14 @@ client = openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0)
 messages = [{"role": "user", "content": "What is 7 + 5?"}]
 
 plain = client.chat.completions.create(
-    model=model, messages=messages, max_tokens=12, temperature=0, logprobs=True, extra_body={"ignore_eos": True})
+    model=model, messages=messages, max_tokens=12, temperature=0, logprobs=True, top_logprobs=3,
+    extra_body={"ignore_eos": True})
 choice = plain.choices[0]
 assert choice.finish_reason == "length" and plain.usage.completion_tokens == 12, plain
 assert len(choice.logprobs.content) == 12 and all(entry.logprob < 0 for entry in choice.logprobs.content), choice
+for entry in choice.logprobs.content:
+    first, second, third = (one.logprob for one in entry.top_logprobs)
+    assert entry.logprob == first >= second >= third, entry
 
 stream = client.chat.completions.create(
     model=model, messages=messages, max_tokens=12, temperature=0, stream=True,

@@ -3,7 +3,7 @@
 use super::engine::Reply;
 use super::pool::BlockId;
 use super::request::{Controls, Finish, GenerationRequest, Piece};
-use super::sampler::{Sampled, Sampler, logprob};
+use super::sampler::{Sampler, TokenLogprob, logprob, top_logprobs};
 use crate::tokenizer::{TokenStream, Tokenizer};
 
 /// A request with blocks.
@@ -21,29 +21,45 @@ pub(super) struct Active {
     /// Prompt and generated tokens.
     pub(super) tokens: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
+    pub(super) top_logprobs: Vec<Vec<TokenLogprob>>,
     pub(super) text: String,
     /// Bytes of the text that were given to `on_piece`.
     pub(super) told: usize,
 }
 
+/// The next token of a reply, and the most likely ones in its place.
+pub(super) struct Chosen {
+    sampled: TokenLogprob,
+    top_logprobs: Vec<TokenLogprob>,
+}
+
 impl Active {
     /// Choose the next token from a row of logits.
-    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<Sampled, String> {
+    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<Chosen, String> {
+        Ok(Chosen {
+            sampled: self.sample(logits)?,
+            top_logprobs: top_logprobs(logits, self.controls.top_logprobs),
+        })
+    }
+
+    fn sample(&mut self, logits: &[f32]) -> Result<TokenLogprob, String> {
         let Some(constraint) = &mut self.controls.constraint else {
             return Ok(self.sampler.sample(logits));
         };
         let mut allowed = logits.to_vec();
         constraint.restrict(&mut allowed)?;
-        let sampled = self.sampler.sample(&allowed);
-        constraint.accept(sampled.token)?;
-        Ok(Sampled {
-            logprob: logprob(logits, sampled.token),
-            ..sampled
-        })
+        let token = self.sampler.sample(&allowed).token;
+        constraint.accept(token)?;
+        let logprob = logprob(logits, token);
+        Ok(TokenLogprob { token, logprob })
     }
 
     /// Take the next token; says whether the reply ends with it.
-    pub(super) fn accept(&mut self, sampled: Sampled, tokenizer: &Tokenizer) -> Option<Finish> {
+    pub(super) fn accept(&mut self, chosen: Chosen, tokenizer: &Tokenizer) -> Option<Finish> {
+        let Chosen {
+            sampled,
+            top_logprobs,
+        } = chosen;
         self.tokens.push(sampled.token);
         self.logprobs.push(sampled.logprob);
         let finish = if self.request.stop_tokens.contains(&sampled.token) {
@@ -62,8 +78,12 @@ impl Active {
             on_piece(Piece {
                 token: sampled.token,
                 logprob: sampled.logprob,
+                top_logprobs: top_logprobs.clone(),
                 text,
             });
+        }
+        if self.controls.top_logprobs > 0 {
+            self.top_logprobs.push(top_logprobs);
         }
         finish
     }

@@ -19,4 +19,4 @@ pub use engine::{Engine, EngineError, EngineOptions, EngineStats};
 pub use request::{
     Cancel, CancelGuard, Constraint, Controls, Finish, Generation, GenerationRequest, Piece,
 };
-pub use sampler::{Sampled, Sampling};
+pub use sampler::{Sampling, TokenLogprob};

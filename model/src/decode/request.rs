@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::adapters::{AdapterKey, EngineAdapter};
-use super::sampler::Sampling;
+use super::sampler::{Sampling, TokenLogprob};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -49,6 +49,9 @@ pub struct Generation {
     pub tokens: Vec<u32>,
     /// Log-probability of each at temperature 1.
     pub logprobs: Vec<f32>,
+    /// For each, the tokens that were most likely in its place, as many as [`Controls::top_logprobs`]
+    /// says; empty where that is 0.
+    pub top_logprobs: Vec<Vec<TokenLogprob>>,
     /// Why it ended.
     pub finish: Finish,
     /// The text without special tokens, up to the stop string.
@@ -64,6 +67,8 @@ pub struct Piece {
     pub token: u32,
     /// Its log-probability at temperature 1.
     pub logprob: f32,
+    /// The tokens that were most likely in its place, as many as [`Controls::top_logprobs`] says.
+    pub top_logprobs: Vec<TokenLogprob>,
     /// Text that has become certain: it is held back while it may be the beginning of a stop
     /// string or of a character. The pieces of a reply join to its text, apart from what is held
     /// back at its end.
@@ -125,6 +130,9 @@ pub struct Controls {
     pub on_piece: Option<Box<dyn FnMut(Piece) + Send>>,
     /// Restricts what may be generated.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// How many of the most likely tokens are told of at every place: the model's own, at temperature 1,
+    /// whatever may be generated. The most likely comes first, and of equal ones the lower id.
+    pub top_logprobs: usize,
 }
 
 impl std::fmt::Debug for Controls {

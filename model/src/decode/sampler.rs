@@ -28,9 +28,9 @@ impl Sampling {
     };
 }
 
-/// A chosen token.
+/// A token and how likely the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampled {
+pub struct TokenLogprob {
     /// Its id.
     pub token: u32,
     /// Its log-probability under the model at temperature 1.
@@ -41,6 +41,29 @@ pub struct Sampled {
 pub(crate) fn logprob(logits: &[f32], token: u32) -> f32 {
     let (max, sum) = max_and_exp_sum(logits, 1.0);
     logits[token as usize] - max - sum.ln()
+}
+
+/// The `count` most likely tokens under these logits, the most likely first; of equal ones the lower id.
+pub(crate) fn top_logprobs(logits: &[f32], count: usize) -> Vec<TokenLogprob> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let (max, sum) = max_and_exp_sum(logits, 1.0);
+    let mut top: Vec<(u32, f32)> = Vec::with_capacity(count.min(logits.len()) + 1);
+    for (token, logit) in (0_u32..).zip(logits) {
+        let is_below = |last: &(u32, f32)| *logit <= last.1;
+        if top.len() == count && top.last().is_some_and(is_below) {
+            continue;
+        }
+        let place = top.partition_point(|earlier| earlier.1 >= *logit);
+        top.insert(place, (token, *logit));
+        top.truncate(count);
+    }
+    let finish = |(token, logit): (u32, f32)| TokenLogprob {
+        token,
+        logprob: logit - max - sum.ln(),
+    };
+    top.into_iter().map(finish).collect()
 }
 
 /// A request's own source of randomness: one draw a token, whatever else is in the batch.
@@ -59,7 +82,7 @@ impl Sampler {
     }
 
     /// Choose from a row of logits.
-    pub(crate) fn sample(&mut self, logits: &[f32]) -> Sampled {
+    pub(crate) fn sample(&mut self, logits: &[f32]) -> TokenLogprob {
         let Sampling {
             temperature,
             top_p,
@@ -87,7 +110,7 @@ impl Sampler {
         } else {
             self.truncated(logits, max)
         };
-        Sampled {
+        TokenLogprob {
             token: u32::try_from(index).unwrap_or(u32::MAX),
             logprob: logits[index] - max - sum.ln(),
         }
@@ -207,5 +230,23 @@ mod tests {
         assert_eq!(sampled.token, 1);
         let expected = (2.0f32.exp() / (1.0f32.exp() + 2.0 * 2.0f32.exp())).ln();
         assert!((sampled.logprob - expected).abs() < 1e-5);
+    }
+
+    #[test]
+    fn the_most_likely_tokens_come_in_order_and_ties_by_id() {
+        let logits = [1.0, 3.0, 2.0, 3.0, -1.0];
+        let ids = |count| -> Vec<u32> {
+            let top = top_logprobs(&logits, count);
+            for one in &top {
+                assert_eq!(one.logprob, logprob(&logits, one.token));
+            }
+            top.iter().map(|one| one.token).collect()
+        };
+        assert!(ids(0).is_empty());
+        assert_eq!(ids(1), [1]);
+        assert_eq!(ids(3), [1, 3, 2]);
+        assert_eq!(ids(20), [1, 3, 2, 0, 4]);
+        let greedy = Sampler::new(Sampling::GREEDY, 0).sample(&logits);
+        assert_eq!(top_logprobs(&logits, 1), [greedy]);
     }
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::active::Active;
+use super::active::{Active, Chosen};
 use super::engine::{Counters, EngineError, EngineOptions, Job};
 use super::pool::{BlockId, BlockPool, Parent};
 use super::request::{Finish, Generation};
-use super::sampler::{Sampled, Sampler};
+use super::sampler::Sampler;
 use super::step::{Chunk, KeyValueCache, run};
 use crate::kernels::paged_attention::BLOCK;
 use crate::ops::floats;
@@ -121,6 +121,7 @@ impl Worker {
                 cached: admission.cached_tokens,
                 tokens: request.prompt.clone(),
                 logprobs: Vec::new(),
+                top_logprobs: Vec::new(),
                 text: String::new(),
                 told: 0,
                 request,
@@ -205,18 +206,18 @@ impl Worker {
                 .filter(|(_, scheduled)| **scheduled)
                 .map(|(active, _)| active)
                 .collect();
-            let sampled: Vec<Result<Sampled, String>> = choosing
+            let chosen: Vec<Result<Chosen, String>> = choosing
                 .into_par_iter()
                 .zip(rows.par_chunks_exact(vocabulary))
                 .map(|(active, row)| active.choose(row))
                 .collect();
-            let count = u64::try_from(sampled.len()).unwrap_or(u64::MAX);
+            let count = u64::try_from(chosen.len()).unwrap_or(u64::MAX);
             self.counters.generated.fetch_add(count, Ordering::Relaxed);
             // From the back, so that removing a finished request leaves earlier indices valid.
-            for (index, sampled) in scheduled.iter().zip(sampled).rev() {
-                match sampled {
-                    Ok(sampled) => {
-                        if let Some(finish) = self.active[*index].accept(sampled, &self.tokenizer) {
+            for (index, chosen) in scheduled.iter().zip(chosen).rev() {
+                match chosen {
+                    Ok(chosen) => {
+                        if let Some(finish) = self.active[*index].accept(chosen, &self.tokenizer) {
                             let active = self.active.remove(*index);
                             self.retire(active, finish);
                         }
@@ -283,6 +284,7 @@ impl Worker {
         (active.reply)(Ok(Generation {
             tokens: active.tokens[active.request.prompt.len()..].to_vec(),
             logprobs: active.logprobs,
+            top_logprobs: active.top_logprobs,
             finish,
             text,
             cached_tokens: active.cached,

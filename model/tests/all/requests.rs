@@ -253,6 +253,47 @@ fn a_constraint_decides_what_may_come_and_logprobs_stay_the_models_own() {
 }
 
 #[test]
+fn likeliest_tokens_are_the_models_own_and_told_of_where_they_are_asked_for() {
+    let engine = engine("llama_tied", EngineOptions::default());
+    let ask = |top_logprobs, constraint: Option<Box<dyn Constraint>>| {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&seen);
+        let controls = Controls {
+            on_piece: Some(Box::new(move |piece| {
+                told.lock().expect("lock").push(piece.top_logprobs);
+            })),
+            constraint,
+            top_logprobs,
+            ..Controls::default()
+        };
+        let wanted = request(&[111, 110, 101], 3);
+        let reply = submit(&engine, wanted, controls).recv().expect("an answer");
+        let reply = reply.expect("a reply");
+        let pieces = seen.lock().expect("lock").clone();
+        (reply, pieces)
+    };
+    let (plain, pieces) = ask(0, None);
+    assert!(plain.top_logprobs.is_empty() && pieces.iter().all(Vec::is_empty));
+    let (reply, pieces) = ask(5, None);
+    assert_eq!(reply.tokens, plain.tokens);
+    assert_eq!(reply.logprobs, plain.logprobs);
+    assert_eq!((&reply.top_logprobs, pieces.len()), (&pieces, 3));
+    for (place, top) in reply.top_logprobs.iter().enumerate() {
+        assert_eq!(top.len(), 5);
+        assert!(top.is_sorted_by(|a, b| a.logprob >= b.logprob), "{top:?}");
+        // Greedy decoding takes the first.
+        assert_eq!(
+            (top[0].token, top[0].logprob),
+            (reply.tokens[place], reply.logprobs[place])
+        );
+    }
+    // A constraint decides on the reply and not on what the model finds likely.
+    let (spelled, _) = ask(5, Some(Box::new(Spelling(vec![65, 66, 67]))));
+    assert_eq!(spelled.text, "ABC");
+    assert_eq!(spelled.top_logprobs[0], reply.top_logprobs[0]);
+}
+
+#[test]
 fn a_random_model_under_a_schema_writes_nothing_else() {
     let engine = engine("llama_tied", EngineOptions::default());
     let tokenizer =

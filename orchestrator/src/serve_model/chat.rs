@@ -16,6 +16,7 @@ use futures_core::Stream;
 use model::chat_template::RenderInput;
 use model::decode::{
     Cancel, CancelGuard, Constraint, Controls, EngineError, Generation, GenerationRequest, Piece,
+    TokenLogprob,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -172,6 +173,7 @@ fn submit(
             cancel: cancel.clone(),
             on_piece: is_streaming.then(|| Box::new(on_piece) as Box<dyn FnMut(Piece) + Send>),
             constraint,
+            top_logprobs: chat.top_logprobs,
         };
         let ended = sender.clone();
         served.engine.submit(generation, controls, move |result| {
@@ -215,9 +217,9 @@ impl Assembly {
         Answer::new(generation, self.chat.tools.is_some(), &self.header.id)
     }
 
-    fn logprobs(&self, tokens: &[u32], values: &[f32]) -> Value {
+    fn logprobs(&self, tokens: &[u32], values: &[f32], top: &[Vec<TokenLogprob>]) -> Value {
         if self.chat.wants_logprobs {
-            logprobs(&self.server.tokenizer, tokens, values)
+            logprobs(&self.server.tokenizer, tokens, values, top)
         } else {
             Value::Null
         }
@@ -236,14 +238,20 @@ impl Assembly {
             };
             let generation = result?;
             let answer = self.answer(&generation);
+            let Generation {
+                tokens,
+                logprobs,
+                top_logprobs,
+                ..
+            } = &generation;
             let mut choice = json!({
                 "index": index,
                 "message": answer.message(),
-                "logprobs": self.logprobs(&generation.tokens, &generation.logprobs),
+                "logprobs": self.logprobs(tokens, logprobs, top_logprobs),
                 "finish_reason": answer.finish,
             });
             if self.chat.wants_ids {
-                choice["token_ids"] = json!(generation.tokens);
+                choice["token_ids"] = json!(tokens);
             }
             choices[index as usize] = choice;
             self.counts.add(&generation);
@@ -290,7 +298,8 @@ impl Assembly {
                     }
                     let mut chunk = self.header.chunk(index, delta, None);
                     let choice = &mut chunk["choices"][0];
-                    choice["logprobs"] = self.logprobs(&[piece.token], &[piece.logprob]);
+                    choice["logprobs"] =
+                        self.logprobs(&[piece.token], &[piece.logprob], &[piece.top_logprobs]);
                     if self.chat.wants_ids {
                         choice["token_ids"] = json!([piece.token]);
                     }

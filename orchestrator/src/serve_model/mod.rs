@@ -6,6 +6,7 @@
 
 mod chat;
 mod fields;
+mod logits;
 mod refusal;
 mod reply;
 mod request;

@@ -1,6 +1,6 @@
 //! Replies in the API's shapes: one object, or chunks of one.
 
-use model::decode::{Finish, Generation};
+use model::decode::{Finish, Generation, TokenLogprob};
 use model::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -122,19 +122,31 @@ impl Answer {
     }
 }
 
-/// Log-probabilities of tokens, as the API gives them.
-pub(super) fn logprobs(tokenizer: &Tokenizer, tokens: &[u32], logprobs: &[f32]) -> Value {
+/// Log-probabilities of tokens, as the API gives them: of each token, and of those that were most likely in
+/// its place where they were asked for.
+pub(super) fn logprobs(
+    tokenizer: &Tokenizer,
+    tokens: &[u32],
+    logprobs: &[f32],
+    top_logprobs: &[Vec<TokenLogprob>],
+) -> Value {
+    let entry = |token: u32, logprob: f32| {
+        let bytes = tokenizer.token_bytes(token).unwrap_or_default();
+        json!({
+            "token": String::from_utf8_lossy(bytes),
+            "logprob": logprob,
+            "bytes": bytes,
+        })
+    };
     let entries: Vec<Value> = tokens
         .iter()
         .zip(logprobs)
-        .map(|(token, logprob)| {
-            let bytes = tokenizer.token_bytes(*token).unwrap_or_default();
-            json!({
-                "token": String::from_utf8_lossy(bytes),
-                "logprob": logprob,
-                "bytes": bytes,
-                "top_logprobs": [],
-            })
+        .enumerate()
+        .map(|(index, (token, logprob))| {
+            let top = top_logprobs.get(index).into_iter().flatten();
+            let mut chosen = entry(*token, *logprob);
+            chosen["top_logprobs"] = top.map(|one| entry(one.token, one.logprob)).collect();
+            chosen
         })
         .collect();
     json!({"content": entries, "refusal": null})

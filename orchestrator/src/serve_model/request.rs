@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::fields;
+use super::logits;
 use super::refusal::Refusal;
 use super::tool_calls::Function;
 
@@ -45,7 +46,7 @@ pub(super) struct ChatRequest {
     #[serde(default)]
     logprobs: Option<bool>,
     #[serde(default)]
-    top_logprobs: Option<u32>,
+    top_logprobs: Option<i64>,
     #[serde(default)]
     tools: Option<Vec<Value>>,
     #[serde(default)]
@@ -115,6 +116,8 @@ pub(super) struct Chat {
     pub(super) stop: Vec<String>,
     pub(super) wants_usage: bool,
     pub(super) wants_logprobs: bool,
+    /// How many of the likeliest tokens are told of beside each.
+    pub(super) top_logprobs: usize,
     pub(super) wants_ids: bool,
     pub(super) ignores_end: bool,
 }
@@ -149,10 +152,8 @@ impl ChatRequest {
         if self.logit_bias.is_some_and(|bias| !bias.is_empty()) {
             return Err(Refusal::invalid("logit_bias", "it is not supported"));
         }
-        if self.top_logprobs.is_some_and(|count| count > 0) {
-            let reason = "only the sampled tokens' log-probabilities are offered";
-            return Err(Refusal::invalid("top_logprobs", reason));
-        }
+        let wants_logprobs = self.logprobs.unwrap_or(false);
+        let top_logprobs = logits::read_top(self.top_logprobs, wants_logprobs)?;
         let tools = self.tools.unwrap_or_default();
         let functions = read_tools(&tools)?;
         let choice = read_choice(self.tool_choice.as_ref(), functions)?;
@@ -199,7 +200,8 @@ impl ChatRequest {
                 .stream_options
                 .and_then(|options| options.include_usage)
                 .unwrap_or(false),
-            wants_logprobs: self.logprobs.unwrap_or(false),
+            wants_logprobs,
+            top_logprobs,
             wants_ids: self.return_token_ids.unwrap_or(false),
             ignores_end: self.ignore_eos.unwrap_or(false),
         })
@@ -389,11 +391,13 @@ mod tests {
         assert_eq!((chat.sampling.temperature, chat.sampling.top_p), (1.0, 1.0));
         assert_eq!((chat.sampling.top_k, chat.seed, chat.choices), (0, 5, 1));
         assert!(!chat.wants_logprobs && chat.max_tokens.is_none() && chat.stop.is_empty());
+        assert_eq!(chat.top_logprobs, 0);
         let chat = check(json!({"top_k": -1, "seed": 7, "stop": "x", "max_tokens": 3,
-            "max_completion_tokens": 4}))
+            "max_completion_tokens": 4, "logprobs": true, "top_logprobs": 20}))
         .expect("good");
         assert_eq!((chat.sampling.top_k, chat.seed), (0, 7));
         assert_eq!((chat.stop, chat.max_tokens), (vec!["x".into()], Some(4)));
+        assert_eq!((chat.wants_logprobs, chat.top_logprobs), (true, 20));
     }
 
     #[test]
@@ -443,7 +447,15 @@ mod tests {
             ("top_p", json!({"top_p": 1.5})),
             ("frequency_penalty", json!({"frequency_penalty": 0.5})),
             ("logit_bias", json!({"logit_bias": {"5": 1}})),
-            ("top_logprobs", json!({"logprobs": true, "top_logprobs": 5})),
+            (
+                "top_logprobs",
+                json!({"logprobs": true, "top_logprobs": 21}),
+            ),
+            (
+                "top_logprobs",
+                json!({"logprobs": true, "top_logprobs": -1}),
+            ),
+            ("top_logprobs", json!({"top_logprobs": 5})),
             (
                 "response_format",
                 json!({"response_format": {"type": "yaml"}}),

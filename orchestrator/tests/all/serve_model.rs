@@ -204,6 +204,55 @@ fn a_conversation_gets_the_reference_reply_plain_and_streamed() {
 }
 
 #[test]
+fn likeliest_tokens_are_told_of_plain_and_streamed() {
+    let server = Server::start(&[], &[]);
+    let rows = std::fs::read_to_string(golden().join("greedy.json")).expect("greedy");
+    let rows: Value = serde_json::from_str(&rows).expect("JSON");
+    let gaps = rows[1]["base"]["gaps"].as_array().expect("list");
+    let reply = server.good(&ask(json!({"logprobs": true, "top_logprobs": 20})));
+    let content = &reply["choices"][0]["logprobs"]["content"];
+    let entries = content.as_array().expect("entries");
+    assert_eq!((entries.len(), gaps.len()), (24, 24));
+    for (entry, gap) in entries.iter().zip(gaps) {
+        let top = entry["top_logprobs"].as_array().expect("list");
+        assert_eq!(top.len(), 20);
+        // Greedy decoding takes the first.
+        for part in ["token", "logprob", "bytes"] {
+            assert_eq!(top[0][part], entry[part]);
+        }
+        let logprobs: Vec<f64> = top
+            .iter()
+            .map(|one| one["logprob"].as_f64().expect("a number"))
+            .collect();
+        assert!(logprobs.is_sorted_by(|a, b| a >= b), "{logprobs:?}");
+        // The reference knows the distance to the second.
+        let expected = gap.as_f64().expect("a number");
+        assert!((logprobs[0] - logprobs[1] - expected).abs() < 1e-4);
+        let keys: Vec<&str> = top[1]
+            .as_object()
+            .expect("object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(keys, ["token", "logprob", "bytes"]);
+    }
+    let chunks = server.stream(&ask(
+        json!({"logprobs": true, "top_logprobs": 20, "stream": true}),
+    ));
+    let streamed: Vec<&Value> = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["logprobs"]["content"].as_array())
+        .flatten()
+        .collect();
+    assert_eq!(streamed, entries.iter().collect::<Vec<_>>());
+    // Without them, the list is there and empty.
+    let reply = server.good(&ask(json!({"logprobs": true})));
+    let entry = &reply["choices"][0]["logprobs"]["content"][0];
+    assert_eq!(entry["top_logprobs"], json!([]));
+    assert_eq!(entry["logprob"], entries[0]["logprob"]);
+}
+
+#[test]
 fn several_choices_differ_by_seed_and_repeat() {
     let server = Server::start(&[], &[]);
     let body = ask(json!({"n": 3, "temperature": 1.0, "seed": 11}));
@@ -465,6 +514,32 @@ fn what_cannot_be_answered_is_refused_in_the_apis_own_shape() {
             message.contains(&format!("no {method} {path}, only")),
             "{body}"
         );
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_of_logits_is_refused_with_the_reason() {
+    let server = Server::start(&[], &[]);
+    for (body, parameter, reason) in [
+        (
+            json!({"logprobs": true, "top_logprobs": 21}),
+            "top_logprobs",
+            "it must be from 0 to 20",
+        ),
+        (
+            json!({"top_logprobs": 5}),
+            "top_logprobs",
+            "it needs logprobs to be true",
+        ),
+    ] {
+        let (status, error) = server.chat(&ask(body));
+        let expected = json!({
+            "message": format!("{parameter}: {reason}"),
+            "type": "invalid_request_error",
+            "param": parameter,
+            "code": null,
+        });
+        assert_eq!((status, &error["error"]), (400, &expected));
     }
 }
 
