@@ -26,6 +26,11 @@ text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk
 assert text == choice.message.content, (text, choice.message.content)
 assert chunks[-1].usage.completion_tokens == 12, chunks[-1]
 
+forced = client.chat.completions.create(
+    model=model, messages=messages, max_tokens=12, temperature=0, logit_bias={"65": 100},
+    frequency_penalty=0.5, presence_penalty=-0.5)
+assert forced.choices[0].message.content == "A" * 12, forced
+
 assert client.models.retrieve(model).id == model
 
 # A call that is demanded, with a model nested in another as pydantic writes it: with "$defs".
@@ -93,7 +98,8 @@ for wrong, kind in [
     (dict(max_tokens=100_000), openai.BadRequestError),
     (dict(model="nothing"), openai.NotFoundError),
     (dict(temperature=-1), openai.BadRequestError),
-    (dict(frequency_penalty=1), openai.BadRequestError),
+    (dict(frequency_penalty=3), openai.BadRequestError),
+    (dict(logit_bias={"65": 101}), openai.BadRequestError),
     (dict(functions=[{"name": "f", "parameters": {}}]), openai.BadRequestError),
     (dict(extra_body={"guided_json": {"type": "object"}}), openai.BadRequestError),
 ]:

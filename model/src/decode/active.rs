@@ -1,5 +1,6 @@
 //! A request that is being decoded: its tokens, its text, and when it ends.
 
+use super::adjustment::Adjuster;
 use super::engine::Reply;
 use super::pool::BlockId;
 use super::request::{Controls, Finish, GenerationRequest, Piece};
@@ -12,6 +13,7 @@ pub(super) struct Active {
     pub(super) controls: Controls,
     pub(super) reply: Reply,
     pub(super) sampler: Sampler,
+    pub(super) adjuster: Adjuster,
     pub(super) stream: TokenStream,
     pub(super) blocks: Vec<BlockId>,
     pub(super) reserved: usize,
@@ -43,13 +45,20 @@ impl Active {
     }
 
     fn sample(&mut self, logits: &[f32]) -> Result<TokenLogprob, String> {
-        let Some(constraint) = &mut self.controls.constraint else {
+        let constraint = &mut self.controls.constraint;
+        if constraint.is_none() && self.adjuster.is_idle() {
             return Ok(self.sampler.sample(logits));
-        };
-        let mut allowed = logits.to_vec();
-        constraint.restrict(&mut allowed)?;
-        let token = self.sampler.sample(&allowed).token;
-        constraint.accept(token)?;
+        }
+        let mut adjusted = logits.to_vec();
+        self.adjuster.adjust(&mut adjusted);
+        // Last, so that no bias lets in what may not come.
+        if let Some(constraint) = constraint {
+            constraint.restrict(&mut adjusted)?;
+        }
+        let token = self.sampler.sample(&adjusted).token;
+        if let Some(constraint) = constraint {
+            constraint.accept(token)?;
+        }
         let logprob = logprob(logits, token);
         Ok(TokenLogprob { token, logprob })
     }
@@ -62,6 +71,7 @@ impl Active {
         } = chosen;
         self.tokens.push(sampled.token);
         self.logprobs.push(sampled.logprob);
+        self.adjuster.accept(sampled.token);
         let finish = if self.request.stop_tokens.contains(&sampled.token) {
             Some(Finish::StopToken)
         } else {

@@ -238,11 +238,8 @@ impl Engine {
                 limit: self.context,
             }));
         }
-        if let Some(token) = request
-            .prompt
-            .iter()
-            .find(|t| **t as usize >= self.vocabulary)
-        {
+        let mut named = request.prompt.iter().chain(controls.adjustment.bias.keys());
+        if let Some(token) = named.find(|token| **token as usize >= self.vocabulary) {
             let (token, vocabulary) = (*token, self.vocabulary);
             return reply(Err(EngineError::UnknownToken { token, vocabulary }));
         }

@@ -2,11 +2,13 @@
 //!
 //! [`Engine`] runs a thread (`worker`) that batches whatever requests there are, step by step; requests join
 //! and leave between steps. Each is for the base model or for one of the engine's `adapters`, whichever the
-//! others are for. `pool` keeps the prefix tree of key-value blocks, `sampler` chooses
-//! tokens. A request's tokens depend on its own prompt, adapter, sampling and seed alone.
+//! others are for. `pool` keeps the prefix tree of key-value blocks, `sampler` chooses tokens, from logits
+//! that `adjustment` may have changed. A request's tokens depend on its own prompt, adapter, sampling, seed
+//! and controls alone.
 
 mod active;
 mod adapters;
+mod adjustment;
 mod engine;
 mod pool;
 mod request;
@@ -15,6 +17,7 @@ mod step;
 mod worker;
 
 pub use adapters::EngineAdapter;
+pub use adjustment::Adjustment;
 pub use engine::{Engine, EngineError, EngineOptions, EngineStats};
 pub use request::{
     Cancel, CancelGuard, Constraint, Controls, Finish, Generation, GenerationRequest, Piece,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::adapters::{AdapterKey, EngineAdapter};
+use super::adjustment::Adjustment;
 use super::sampler::{Sampling, TokenLogprob};
 
 /// What to generate.
@@ -128,10 +129,12 @@ pub struct Controls {
     pub cancel: Cancel,
     /// Called with every token, on the engine's thread.
     pub on_piece: Option<Box<dyn FnMut(Piece) + Send>>,
+    /// Changes how likely tokens are, before a constraint says which may come at all.
+    pub adjustment: Adjustment,
     /// Restricts what may be generated.
     pub constraint: Option<Box<dyn Constraint>>,
     /// How many of the most likely tokens are told of at every place: the model's own, at temperature 1,
-    /// whatever may be generated. The most likely comes first, and of equal ones the lower id.
+    /// whatever adjustment and constraint say. The most likely comes first, and of equal ones the lower id.
     pub top_logprobs: usize,
 }
 

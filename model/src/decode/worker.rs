@@ -9,6 +9,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::active::{Active, Chosen};
+use super::adjustment::Adjuster;
 use super::engine::{Counters, EngineError, EngineOptions, Job};
 use super::pool::{BlockId, BlockPool, Parent};
 use super::request::{Finish, Generation};
@@ -114,6 +115,7 @@ impl Worker {
                 .fetch_add(count(admission.cached_tokens), Ordering::Relaxed);
             self.active.push(Active {
                 sampler: Sampler::new(request.sampling, request.seed),
+                adjuster: Adjuster::new(controls.adjustment.clone()),
                 stream: TokenStream::new(true),
                 blocks: admission.blocks,
                 reserved: admission.reserved,

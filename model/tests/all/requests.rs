@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::decode::{
-    Cancel, Constraint, Controls, Engine, EngineError, EngineOptions, Finish, Generation,
-    GenerationRequest,
+    Adjustment, Cancel, Constraint, Controls, Engine, EngineError, EngineOptions, Finish,
+    Generation, GenerationRequest,
 };
 use model::grammar::{Grammar, GrammarCompiler, GrammarError};
 use model::kernels::gemm::Arithmetic;
@@ -291,6 +291,84 @@ fn likeliest_tokens_are_the_models_own_and_told_of_where_they_are_asked_for() {
     let (spelled, _) = ask(5, Some(Box::new(Spelling(vec![65, 66, 67]))));
     assert_eq!(spelled.text, "ABC");
     assert_eq!(spelled.top_logprobs[0], reply.top_logprobs[0]);
+}
+
+/// Greedy and sampled replies under adjustments of their own, and one that asks for nothing.
+#[test]
+fn adjustments_and_likeliest_tokens_are_the_same_in_any_company() {
+    let loaded = Loaded::golden("llama_tied", Arithmetic::F32);
+    let options = EngineOptions {
+        cache_mib: 16,
+        ..EngineOptions::default()
+    };
+    let ask = |engine: &Engine, number: u16| {
+        let strength = f32::from(number);
+        let mut wanted = request(&[111, 110, 101], 60);
+        wanted.sampling.temperature = f32::from(number % 2);
+        wanted.seed = u64::from(number);
+        let adjustment = Adjustment {
+            bias: (0..number)
+                .map(|token| (u32::from(token), strength))
+                .collect(),
+            frequency_penalty: 0.3 * strength,
+            presence_penalty: 0.2 * strength,
+        };
+        let controls = Controls {
+            adjustment,
+            top_logprobs: number.into(),
+            ..Controls::default()
+        };
+        submit(engine, wanted, controls)
+    };
+    let alone: Vec<Generation> = (0..6)
+        .map(|number| answer(&ask(&loaded.engine(options), number)).expect("a reply"))
+        .collect();
+    let engine = loaded.engine(options);
+    // Once more when prefixes are cached.
+    for _ in 0..2 {
+        let replies: Vec<Reply> = (0..6).map(|number| ask(&engine, number)).collect();
+        for (reply, alone) in replies.iter().zip(&alone) {
+            let reply = answer(reply).expect("a reply");
+            assert_eq!(reply.tokens, alone.tokens);
+            assert_eq!(reply.logprobs, alone.logprobs);
+            assert_eq!(reply.top_logprobs, alone.top_logprobs);
+        }
+    }
+    // The greedy ones differ by nothing but their adjustments.
+    let plain = engine.generate(request(&[111, 110, 101], 60));
+    assert_eq!(plain.expect("a reply").tokens, alone[0].tokens);
+    assert!(alone[0].tokens != alone[2].tokens && alone[2].tokens != alone[4].tokens);
+}
+
+#[test]
+fn a_bias_decides_on_the_reply_within_a_constraint_and_leaves_logprobs_alone() {
+    let engine = engine("llama_tied", EngineOptions::default());
+    let ask = |bias: &[(u32, f32)], constraint: Option<Box<dyn Constraint>>| {
+        let adjustment = Adjustment {
+            bias: bias.iter().copied().collect(),
+            ..Adjustment::default()
+        };
+        let controls = Controls {
+            adjustment,
+            constraint,
+            ..Controls::default()
+        };
+        answer(&submit(&engine, request(&[111, 110, 101], 3), controls))
+    };
+    let forced = ask(&[(65, 100.0)], None).expect("a reply");
+    assert_eq!(forced.text, "AAA");
+    assert!(forced.logprobs.iter().all(|value| *value < -0.1));
+    let spelled = || -> Option<Box<dyn Constraint>> { Some(Box::new(Spelling(vec![65, 66, 67]))) };
+    let plain = ask(&[], spelled()).expect("a reply");
+    let bent = ask(&[(66, -100.0), (70, 100.0)], spelled()).expect("a reply");
+    assert_eq!(bent.text, "ABC");
+    assert_eq!(bent.logprobs, plain.logprobs);
+    assert_eq!(bent.logprobs[0], forced.logprobs[0]);
+    let error = ask(&[(65, 1.0), (260, 1.0)], None).expect_err("no such token");
+    assert!(
+        matches!(error, EngineError::UnknownToken { token: 260, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -143,6 +143,13 @@ fn submit(
     if max_new == 0 {
         return Err(Refusal::invalid("max_tokens", "it must be at least 1"));
     }
+    let vocabulary = served.engine.vocabulary();
+    let mut biased = chat.adjustment.bias.keys();
+    if let Some(token) = biased.find(|token| **token as usize >= vocabulary) {
+        let token = *token;
+        let error = EngineError::UnknownToken { token, vocabulary };
+        return Err(Refusal::invalid("logit_bias", error.to_string()));
+    }
     let (sender, receiver) = unbounded_channel();
     let cancel = Cancel::default();
     for index in 0..chat.choices {
@@ -172,6 +179,7 @@ fn submit(
         let controls = Controls {
             cancel: cancel.clone(),
             on_piece: is_streaming.then(|| Box::new(on_piece) as Box<dyn FnMut(Piece) + Send>),
+            adjustment: chat.adjustment.clone(),
             constraint,
             top_logprobs: chat.top_logprobs,
         };

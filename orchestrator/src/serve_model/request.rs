@@ -4,6 +4,7 @@
 //! (`top_k`, `min_p`, `ignore_eos`, `return_token_ids`). What would change a reply and isn't
 //! supported is refused; `fields` says what is read over.
 
+use model::decode::Adjustment;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -60,7 +61,7 @@ pub(super) struct ChatRequest {
     #[serde(default)]
     presence_penalty: Option<f32>,
     #[serde(default)]
-    logit_bias: Option<Map<String, Value>>,
+    logit_bias: Option<Value>,
     #[serde(default)]
     ignore_eos: Option<bool>,
     #[serde(default)]
@@ -110,6 +111,7 @@ pub(super) struct Chat {
     pub(super) variables: Map<String, Value>,
     pub(super) max_tokens: Option<usize>,
     pub(super) sampling: model::decode::Sampling,
+    pub(super) adjustment: Adjustment,
     /// Of the first reply; the others count on from it.
     pub(super) seed: u64,
     pub(super) choices: u32,
@@ -141,17 +143,12 @@ impl ChatRequest {
         let temperature = in_range("temperature", self.temperature, 1.0, 0.0..=10.0)?;
         let top_p = in_range("top_p", self.top_p, 1.0, 0.0..=1.0)?;
         let min_p = in_range("min_p", self.min_p, 0.0, 0.0..=1.0)?;
-        for (name, value) in [
-            ("frequency_penalty", self.frequency_penalty),
-            ("presence_penalty", self.presence_penalty),
-        ] {
-            if value.is_some_and(|value| value != 0.0) {
-                return Err(Refusal::invalid(name, "penalties are not supported"));
-            }
-        }
-        if self.logit_bias.is_some_and(|bias| !bias.is_empty()) {
-            return Err(Refusal::invalid("logit_bias", "it is not supported"));
-        }
+        let penalty = |name, value| in_range(name, value, 0.0, -2.0..=2.0);
+        let adjustment = Adjustment {
+            bias: logits::read_bias(self.logit_bias.as_ref())?,
+            frequency_penalty: penalty("frequency_penalty", self.frequency_penalty)?,
+            presence_penalty: penalty("presence_penalty", self.presence_penalty)?,
+        };
         let wants_logprobs = self.logprobs.unwrap_or(false);
         let top_logprobs = logits::read_top(self.top_logprobs, wants_logprobs)?;
         let tools = self.tools.unwrap_or_default();
@@ -193,6 +190,7 @@ impl ChatRequest {
                 top_k: u32::try_from(self.top_k.unwrap_or(0)).unwrap_or(0),
                 min_p,
             },
+            adjustment,
             seed: self.seed.map_or(fresh_seed, i64::cast_unsigned),
             choices,
             stop,
@@ -391,13 +389,25 @@ mod tests {
         assert_eq!((chat.sampling.temperature, chat.sampling.top_p), (1.0, 1.0));
         assert_eq!((chat.sampling.top_k, chat.seed, chat.choices), (0, 5, 1));
         assert!(!chat.wants_logprobs && chat.max_tokens.is_none() && chat.stop.is_empty());
-        assert_eq!(chat.top_logprobs, 0);
+        assert_eq!(
+            (chat.top_logprobs, chat.adjustment),
+            (0, Adjustment::default())
+        );
         let chat = check(json!({"top_k": -1, "seed": 7, "stop": "x", "max_tokens": 3,
             "max_completion_tokens": 4, "logprobs": true, "top_logprobs": 20}))
         .expect("good");
         assert_eq!((chat.sampling.top_k, chat.seed), (0, 7));
         assert_eq!((chat.stop, chat.max_tokens), (vec!["x".into()], Some(4)));
         assert_eq!((chat.wants_logprobs, chat.top_logprobs), (true, 20));
+        let chat = check(
+            json!({"frequency_penalty": -2, "presence_penalty": 0.5, "logit_bias": {"5": 1}}),
+        );
+        let adjustment = Adjustment {
+            bias: [(5, 1.0)].into(),
+            frequency_penalty: -2.0,
+            presence_penalty: 0.5,
+        };
+        assert_eq!(chat.expect("good").adjustment, adjustment);
     }
 
     #[test]
@@ -445,8 +455,9 @@ mod tests {
             ("messages", json!({"messages": [{"role": "user"}]})),
             ("temperature", json!({"temperature": -1})),
             ("top_p", json!({"top_p": 1.5})),
-            ("frequency_penalty", json!({"frequency_penalty": 0.5})),
-            ("logit_bias", json!({"logit_bias": {"5": 1}})),
+            ("frequency_penalty", json!({"frequency_penalty": 2.5})),
+            ("presence_penalty", json!({"presence_penalty": -2.5})),
+            ("logit_bias", json!({"logit_bias": {"5": 101}})),
             (
                 "top_logprobs",
                 json!({"logprobs": true, "top_logprobs": 21}),
