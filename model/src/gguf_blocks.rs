@@ -37,6 +37,18 @@ fn layout(kind: GgmlDType) -> Option<Layout> {
         GgmlDType::Q5_0 => small(8, 16, one_scale),
         GgmlDType::Q5_1 => small(8, 0, scale_and_offset),
         GgmlDType::Q8_0 => small(8, 128, one_scale),
+        GgmlDType::Q2K => Layout {
+            group: 16,
+            bits: 4,
+            zero: 0,
+            read: sixteen_of_four_bits,
+        },
+        GgmlDType::Q3K => Layout {
+            group: 16,
+            bits: 4,
+            zero: 4,
+            read: sixteen_of_six_bits,
+        },
         GgmlDType::Q4K => small(4, 0, eight_of_six_bits),
         GgmlDType::Q5K => small(8, 0, eight_of_six_bits),
         GgmlDType::Q6K => Layout {
@@ -59,6 +71,30 @@ fn one_scale(block: &[u8]) -> Groups {
 
 fn scale_and_offset(block: &[u8]) -> Groups {
     (vec![half(block, 0)], vec![half(block, 2)])
+}
+
+/// Q2_K: sixteen bytes of a scale and, above it, a minimum.
+fn sixteen_of_four_bits(block: &[u8]) -> Groups {
+    let (scale, minimum) = (half(block, 80), half(block, 82));
+    block[..16]
+        .iter()
+        .map(|byte| {
+            let (q, m) = (byte & 15, byte >> 4);
+            (scale * f32::from(q), -(minimum * f32::from(m)))
+        })
+        .unzip()
+}
+
+/// Q3_K: sixteen scales in twelve bytes, of each the lower four bits in the first eight and the upper
+/// two in the last four.
+fn sixteen_of_six_bits(block: &[u8]) -> Groups {
+    let (packed, scale) = (&block[96..108], half(block, 108));
+    let scales = (0..16).map(|index| {
+        let low = (packed[index % 8] >> (4 * (index / 8))) & 15;
+        let high = (packed[8 + index % 4] >> (2 * (index / 4))) & 3;
+        scale * (f32::from(low | (high << 4)) - 32.0)
+    });
+    (scales.collect(), Vec::new())
 }
 
 /// Q4_K and Q5_K: eight scales and eight minima of six bits each in twelve bytes.
@@ -147,6 +183,8 @@ mod tests {
             GgmlDType::Q5_0,
             GgmlDType::Q5_1,
             GgmlDType::Q8_0,
+            GgmlDType::Q2K,
+            GgmlDType::Q3K,
             GgmlDType::Q4K,
             GgmlDType::Q5K,
             GgmlDType::Q6K,
