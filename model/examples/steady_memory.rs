@@ -16,7 +16,7 @@ use model::decode::{Controls, Engine, EngineOptions, GenerationRequest, Sampling
 use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
-use model::weights::Checkpoint;
+use model::weights::WeightFiles;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -45,13 +45,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("bf16") => Arithmetic::Bf16,
         Some(other) => return Err(format!("no arithmetic {other}").into()),
     };
-    let checkpoint = Checkpoint::load(path, DType::F32, &Device::Cpu)?;
-    let tokenizer = match &checkpoint.metadata {
+    let files = WeightFiles::open(path)?;
+    let tokenizer = match &files.metadata {
         Some(metadata) => Tokenizer::from_gguf(metadata)?,
         None => Tokenizer::from_file(&path.join("tokenizer.json"))?,
     };
-    let config = checkpoint.config.clone();
-    let model = Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?);
+    let config = files.config.clone();
+    let model = Transformer::read(files, DType::F32, &Device::Cpu, arithmetic)?;
+    let model = Arc::new(model);
     let options = EngineOptions {
         cache_mib,
         ..EngineOptions::default()

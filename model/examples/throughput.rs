@@ -16,7 +16,7 @@ use model::decode::{Controls, Engine, EngineOptions, GenerationRequest, Sampling
 use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
-use model::weights::Checkpoint;
+use model::weights::WeightFiles;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     model::memory::keep_freed();
@@ -37,17 +37,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let adapters: u64 = rest.get(3).map_or(Ok(0), |v| v.parse())?;
     let start = Instant::now();
-    let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
-    let metadata = checkpoint
-        .metadata
-        .as_ref()
-        .ok_or("a GGUF file is needed")?;
+    let files = WeightFiles::open(Path::new(weights))?;
+    let metadata = files.metadata.as_ref().ok_or("a GGUF file is needed")?;
     let tokenizer = Arc::new(Tokenizer::from_gguf(metadata)?);
     let template = metadata
         .get("tokenizer.chat_template")
         .ok_or("no chat template")?;
     let template = ChatTemplate::new(template.to_string()?)?;
-    let model = Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?);
+    let model = Transformer::read(files, DType::F32, &Device::Cpu, arithmetic)?;
+    let model = Arc::new(model);
     let loaded = start.elapsed();
     let options = EngineOptions {
         max_batch,

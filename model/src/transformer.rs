@@ -12,7 +12,7 @@ mod pass;
 
 use std::collections::BTreeMap;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use crate::adapter::Adapter;
 use crate::config::ModelConfig;
@@ -22,7 +22,7 @@ use crate::linear::{Input, Linear};
 use crate::ops::{self, Heads, RopeTable};
 use crate::row_adapters::RowAdapters;
 use crate::tree::TokenTree;
-use crate::weights::{Checkpoint, TensorMap};
+use crate::weights::{AtHand, Checkpoint, FromFiles, WeightFiles, WeightSource, WeightsError};
 use block::{Block, BlockContext, BlockTape};
 use pass::Pass;
 
@@ -116,29 +116,59 @@ impl Transformer {
     /// # Errors
     /// When a tensor operation fails or this machine can't compute in `arithmetic`.
     pub fn with_arithmetic(checkpoint: Checkpoint, arithmetic: Arithmetic) -> Result<Self> {
-        if !arithmetic.is_available() {
-            candle_core::bail!("this machine has no instructions for {arithmetic:?}");
-        }
         let Checkpoint {
             config,
-            mut tensors,
+            tensors,
             scales,
             ..
         } = checkpoint;
-        let mut take = |name: &str| take(&mut tensors, name);
-        let embedding = take("model.embed_tokens.weight")?;
-        let device = embedding.device().clone();
-        let norm = take("model.norm.weight")?;
-        let head = if config.tie_word_embeddings {
-            let scales = scales.get("model.embed_tokens.weight");
-            Linear::new(&embedding, None, arithmetic, scales)?
-        } else {
-            let scales = scales.get("lm_head.weight");
-            Linear::new(&take("lm_head.weight")?, None, arithmetic, scales)?
+        Self::build(config, AtHand { tensors, scales }, arithmetic)
+    }
+
+    /// Build from files, their weights as `dtype` on `device`; linear layers on the CPU compute in
+    /// `arithmetic`. Each weight is read, packed for products and dropped before the next is read: but for
+    /// the largest one, no more memory is needed than the model takes afterwards.
+    ///
+    /// # Errors
+    /// When a file can't be read, a tensor operation fails or this machine can't compute in `arithmetic`.
+    pub fn read(
+        files: WeightFiles,
+        dtype: DType,
+        device: &Device,
+        arithmetic: Arithmetic,
+    ) -> std::result::Result<Self, WeightsError> {
+        let config = files.config.clone();
+        let source = FromFiles {
+            files,
+            dtype,
+            device,
         };
+        Self::build(config, source, arithmetic)
+    }
+
+    fn build<S: WeightSource>(
+        config: ModelConfig,
+        mut source: S,
+        arithmetic: Arithmetic,
+    ) -> std::result::Result<Self, S::Error> {
+        if !arithmetic.is_available() {
+            let reason = format!("this machine has no instructions for {arithmetic:?}");
+            return Err(candle_core::Error::Msg(reason).into());
+        }
+        let embedding = source.need("model.embed_tokens.weight")?;
+        let head = if config.tie_word_embeddings {
+            let scales = embedding.scales.as_ref();
+            Linear::new(&embedding.tensor, None, arithmetic, scales)?
+        } else {
+            let weight = source.need("lm_head.weight")?;
+            Linear::new(&weight.tensor, None, arithmetic, weight.scales.as_ref())?
+        };
+        let embedding = embedding.into_tensor();
+        let device = embedding.device().clone();
+        let norm = source.need("model.norm.weight")?.into_tensor();
         let blocks = (0..config.num_hidden_layers)
-            .map(|layer| Block::new(layer, &mut tensors, &scales, arithmetic))
-            .collect::<Result<Vec<_>>>()?;
+            .map(|layer| Block::new(layer, &mut source, arithmetic))
+            .collect::<std::result::Result<Vec<_>, _>>()?;
         let frequencies = config.rope_frequencies();
         Ok(Self {
             config,
@@ -307,12 +337,5 @@ impl Transformer {
             )?;
         }
         Ok((loss, pass.gradients))
-    }
-}
-
-fn take(tensors: &mut TensorMap, name: &str) -> Result<Tensor> {
-    match tensors.remove(name) {
-        Some(tensor) => tensor.contiguous(),
-        None => candle_core::bail!("{name} is missing"),
     }
 }

@@ -1,20 +1,27 @@
 //! Reading base weights: Hugging Face directories (safetensors, single or sharded) and GGUF.
 //!
-//! Both give the same thing: tensors under the checkpoint's Hugging Face names. Loading checks the
-//! set of names against what the configuration needs, since a missing tensor would otherwise show
-//! only as a model that talks nonsense.
+//! Both give the same thing: tensors under the checkpoint's Hugging Face names, all of them as a
+//! [`Checkpoint`] or one after the other from [`WeightFiles`]. Opening the files checks the set of names
+//! against what the configuration needs, since a missing tensor would otherwise show only as a model that
+//! talks nonsense.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod files;
+mod gguf_file;
+mod safetensors_file;
+mod source;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::quantized::gguf_file;
+use candle_core::quantized::gguf_file::Value;
 use candle_core::{DType, Device, Tensor};
-use serde::Deserialize;
 
-use crate::config::{ConfigError, Family, ModelConfig, RopeScaling};
-use crate::gguf_blocks::block_scales;
-use crate::gguf_names::{ROPE_TABLE, from_gguf_rows, hugging_face_name};
+use crate::config::{ConfigError, Family, ModelConfig};
 use crate::kernels::blocks::BlockScales;
+use safetensors_file::SafetensorsFile;
+
+pub use files::WeightFiles;
+pub(crate) use source::{AtHand, FromFiles, WeightSource};
 
 /// Why weights can't be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +95,23 @@ fn list(names: &[String]) -> String {
 pub type TensorMap = BTreeMap<String, Tensor>;
 
 /// GGUF metadata of a loaded file, for the tokenizer and the chat template.
-pub type Metadata = std::collections::HashMap<String, gguf_file::Value>;
+pub type Metadata = std::collections::HashMap<String, Value>;
+
+/// One weight of a model.
+#[derive(Debug)]
+pub struct StoredWeight {
+    /// Its values.
+    pub tensor: Tensor,
+    /// If it is quantised in its file and read as f32 on the CPU, the scales there.
+    pub scales: Option<BlockScales>,
+}
+
+impl StoredWeight {
+    /// Its values alone.
+    pub fn into_tensor(self) -> Tensor {
+        self.tensor
+    }
+}
 
 /// Shape and weights of a model, and GGUF metadata where the model came as GGUF.
 #[derive(Debug)]
@@ -104,25 +127,13 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Load a GGUF file or a Hugging Face directory as `dtype` on `device`.
+    /// Load a GGUF file or a Hugging Face directory as `dtype` on `device`. All weights are then in memory
+    /// in that type; [`crate::transformer::Transformer::read`] does without.
     ///
     /// # Errors
     /// When files are missing, damaged, or do not fit together.
     pub fn load(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
-        let checkpoint = if path.is_dir() {
-            Self::load_directory(path, dtype, device)?
-        } else if path
-            .extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
-        {
-            Self::load_gguf(path, dtype, device)?
-        } else {
-            return Err(WeightsError::NoModel {
-                path: path.to_owned(),
-            });
-        };
-        check_names(&checkpoint)?;
-        Ok(checkpoint)
+        WeightFiles::open(path)?.load(dtype, device)
     }
 
     /// Weights that are at hand, for a model of this shape.
@@ -130,28 +141,9 @@ impl Checkpoint {
     /// # Errors
     /// When they are not those that the shape asks for.
     pub fn of(config: ModelConfig, tensors: TensorMap) -> Result<Self, WeightsError> {
-        let checkpoint = Self {
-            config,
-            tensors,
-            scales: BTreeMap::new(),
-            metadata: None,
-        };
-        check_names(&checkpoint)?;
-        Ok(checkpoint)
-    }
-
-    fn load_directory(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
-        let config = ModelConfig::from_directory(path)?;
-        let mut tensors = TensorMap::new();
-        for file in safetensors_files(path)? {
-            for (name, tensor) in load_safetensors(&file, device)? {
-                tensors.insert(name, tensor.to_dtype(dtype)?);
-            }
-        }
-        if config.tie_word_embeddings {
-            // Some published tied checkpoints repeat the embedding as a head.
-            tensors.remove("lm_head.weight");
-        }
+        let named = tensors.iter();
+        let shapes = named.map(|(name, tensor)| (name.as_str(), tensor.dims()));
+        check_shapes(&config, &shapes.collect())?;
         Ok(Self {
             config,
             tensors,
@@ -159,96 +151,6 @@ impl Checkpoint {
             metadata: None,
         })
     }
-
-    fn load_gguf(path: &Path, dtype: DType, device: &Device) -> Result<Self, WeightsError> {
-        let corrupt = |error: candle_core::Error| WeightsError::Corrupt {
-            path: path.to_owned(),
-            format: "GGUF",
-            reason: first_line(&error),
-        };
-        let read = |source| WeightsError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = std::fs::File::open(path).map_err(read)?;
-        let size = file.metadata().map_err(read)?.len();
-        let content = gguf_file::Content::read(&mut file).map_err(corrupt)?;
-        for (name, info) in &content.tensor_infos {
-            let elements = info.shape.dims().iter().map(|n| *n as u64);
-            let elements = elements.fold(1u64, u64::saturating_mul);
-            let (block, width) = (info.ggml_dtype.block_size(), info.ggml_dtype.type_size());
-            let bytes = (elements / block as u64).saturating_mul(width as u64);
-            let start = content.tensor_data_offset.saturating_add(info.offset);
-            if start.saturating_add(bytes) > size {
-                return Err(WeightsError::Corrupt {
-                    path: path.to_owned(),
-                    format: "GGUF",
-                    reason: format!("the file ends inside tensor {name}"),
-                });
-            }
-        }
-        let embedding = content.tensor_infos.get("token_embd.weight");
-        let vocab_size = embedding
-            .and_then(|info| info.shape.dims().first().copied())
-            .unwrap_or(0);
-        let has_head = content.tensor_infos.contains_key("output.weight");
-        let mut config = ModelConfig::from_gguf(&content.metadata, vocab_size, has_head)?;
-        if content.tensor_infos.contains_key(ROPE_TABLE) {
-            let table = content
-                .tensor(&mut file, ROPE_TABLE, &Device::Cpu)
-                .and_then(|table| table.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())
-                .map_err(corrupt)?;
-            config.rope_scaling = divisors(table, &config)?;
-        }
-        let (mut tensors, mut scales) = (TensorMap::new(), BTreeMap::new());
-        for gguf_name in content.tensor_infos.keys() {
-            let Some(name) = hugging_face_name(gguf_name) else {
-                continue;
-            };
-            let quantised = content
-                .tensor(&mut file, gguf_name, &Device::Cpu)
-                .map_err(corrupt)?;
-            if device.is_cpu() && dtype == DType::F32 {
-                let found = block_scales(&name, &quantised, &config)?;
-                scales.extend(found.map(|found| (name.clone(), found)));
-            }
-            let tensor = from_gguf_rows(&name, quantised.dequantize(&Device::Cpu)?, &config)?;
-            tensors.insert(name, tensor.to_dtype(dtype)?.to_device(device)?);
-        }
-        Ok(Self {
-            config,
-            tensors,
-            scales,
-            metadata: Some(content.metadata),
-        })
-    }
-}
-
-/// Scaling by a file's table of rotary frequencies. Positions may be divided by a factor besides, and both
-/// count.
-fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, ConfigError> {
-    if table.len() != config.head_dim / 2
-        || table
-            .iter()
-            .any(|divisor| divisor.is_nan() || *divisor <= 0.0)
-    {
-        return Err(ConfigError::Unsupported {
-            what: format!(
-                "{ROPE_TABLE} with {} values for heads of {}",
-                table.len(),
-                config.head_dim
-            ),
-        });
-    }
-    if table.iter().all(|divisor| *divisor == 1.0) {
-        return Ok(config.rope_scaling.clone());
-    }
-    let factor = match config.rope_scaling {
-        RopeScaling::Linear(factor) => factor as f32,
-        _ => 1.0,
-    };
-    let scaled = table.into_iter().map(|divisor| divisor * factor);
-    Ok(RopeScaling::Divisors(scaled.collect()))
 }
 
 /// Every tensor of a safetensors file.
@@ -256,18 +158,22 @@ fn divisors(table: Vec<f32>, config: &ModelConfig) -> Result<RopeScaling, Config
 /// # Errors
 /// When the file can't be read or is damaged.
 pub fn load_safetensors(path: &Path, device: &Device) -> Result<TensorMap, WeightsError> {
-    let bytes = std::fs::read(path).map_err(|source| WeightsError::Read {
+    SafetensorsFile::open(path)?.read_all(device)
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> WeightsError {
+    move |source| WeightsError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    let tensors = candle_core::safetensors::load_buffer(&bytes, device).map_err(|error| {
-        WeightsError::Corrupt {
-            path: path.to_owned(),
-            format: "safetensors",
-            reason: first_line(&error),
-        }
-    })?;
-    Ok(tensors.into_iter().collect())
+    }
+}
+
+fn corrupt(path: &Path, format: &'static str, error: &dyn std::error::Error) -> WeightsError {
+    WeightsError::Corrupt {
+        path: path.to_owned(),
+        format,
+        reason: first_line(error),
+    }
 }
 
 pub(crate) fn first_line(error: &dyn std::error::Error) -> String {
@@ -277,37 +183,6 @@ pub(crate) fn first_line(error: &dyn std::error::Error) -> String {
         .next()
         .unwrap_or_default()
         .to_owned()
-}
-
-#[derive(Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
-}
-
-/// The shards of `model.safetensors.index.json`, or the one file without an index.
-fn safetensors_files(directory: &Path) -> Result<Vec<PathBuf>, WeightsError> {
-    let index = directory.join("model.safetensors.index.json");
-    if !index.exists() {
-        let single = directory.join("model.safetensors");
-        return if single.exists() {
-            Ok(vec![single])
-        } else {
-            Err(WeightsError::NoModel {
-                path: directory.to_owned(),
-            })
-        };
-    }
-    let text = std::fs::read_to_string(&index).map_err(|source| WeightsError::Read {
-        path: index.clone(),
-        source,
-    })?;
-    let parsed: Index = serde_json::from_str(&text).map_err(|error| WeightsError::Corrupt {
-        path: index.clone(),
-        format: "safetensors index",
-        reason: error.to_string(),
-    })?;
-    let names: BTreeSet<&String> = parsed.weight_map.values().collect();
-    Ok(names.into_iter().map(|name| directory.join(name)).collect())
 }
 
 /// Names and shapes the configuration needs.
@@ -354,27 +229,29 @@ pub fn expected_shapes(config: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
     shapes
 }
 
-fn check_names(checkpoint: &Checkpoint) -> Result<(), WeightsError> {
+/// Whether these are the names and shapes that the configuration needs.
+fn check_shapes(
+    config: &ModelConfig,
+    found: &BTreeMap<&str, &[usize]>,
+) -> Result<(), WeightsError> {
     // A damaged count of layers must not become a list of as many names.
-    let layers = checkpoint.config.num_hidden_layers;
-    if layers > checkpoint.tensors.len() {
+    let layers = config.num_hidden_layers;
+    if layers > found.len() {
         return Err(WeightsError::Names {
             missing: vec![format!("those of {layers} layers")],
             unexpected: Vec::new(),
         });
     }
-    let expected = expected_shapes(&checkpoint.config);
-    let is_known = |name: &&String| !expected.contains_key(*name);
+    let expected = expected_shapes(config);
     let missing: Vec<String> = expected
         .keys()
-        .filter(|name| !checkpoint.tensors.contains_key(*name))
+        .filter(|name| !found.contains_key(name.as_str()))
         .cloned()
         .collect();
-    let unexpected: Vec<String> = checkpoint
-        .tensors
+    let unexpected: Vec<String> = found
         .keys()
-        .filter(is_known)
-        .cloned()
+        .filter(|name| !expected.contains_key(**name))
+        .map(|name| (*name).to_owned())
         .collect();
     if !missing.is_empty() || !unexpected.is_empty() {
         return Err(WeightsError::Names {
@@ -383,7 +260,7 @@ fn check_names(checkpoint: &Checkpoint) -> Result<(), WeightsError> {
         });
     }
     for (name, expected) in expected {
-        let found = checkpoint.tensors[&name].dims();
+        let found = found[name.as_str()];
         if found != expected {
             return Err(WeightsError::Shape {
                 name,

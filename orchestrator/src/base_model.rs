@@ -8,7 +8,7 @@ use candle_core::{DType, Device};
 use model::chat_template::ChatTemplate;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
-use model::weights::{Checkpoint, Metadata};
+use model::weights::{Metadata, WeightFiles};
 
 use crate::builtin::MODELS;
 use crate::config::{DeviceKind, Loaded, PolicyConfig};
@@ -59,14 +59,14 @@ pub fn locate(loaded: &Loaded, cache: &Path) -> ModelPath {
     }
 }
 
-/// A base model as its files say, not yet made ready to compute with.
+/// A base model as its files say, its weights not yet read.
 pub struct ModelFiles {
     /// Name and hash of its weights.
     pub id: String,
     /// File or directory.
     pub path: PathBuf,
-    /// Shape and weights.
-    pub checkpoint: Checkpoint,
+    /// Shape, and the weights to be read.
+    pub weights: WeightFiles,
     /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// Source of the chat template.
@@ -74,16 +74,11 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Read the configuration's model.
+    /// Open the configuration's model.
     ///
     /// # Errors
     /// When it is missing, damaged, of an unknown family, or lacks tokenizer or template.
-    pub fn read(
-        loaded: &Loaded,
-        cache: &Path,
-        dtype: DType,
-        device: &Device,
-    ) -> Result<Self, RunError> {
+    pub fn open(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
         let found = locate(loaded, cache);
         let path = &found.path;
         if !path.exists() {
@@ -101,8 +96,8 @@ impl ModelFiles {
                 name,
             });
         }
-        let checkpoint = Checkpoint::load(path, dtype, device)?;
-        let (tokenizer, template) = match &checkpoint.metadata {
+        let weights = WeightFiles::open(path)?;
+        let (tokenizer, template) = match &weights.metadata {
             Some(metadata) => from_metadata(path, metadata)?,
             None => from_directory(path)?,
         };
@@ -112,7 +107,7 @@ impl ModelFiles {
         Ok(Self {
             id: format!("{name}@{}", &hash[..12]),
             path: found.path,
-            checkpoint,
+            weights,
             tokenizer,
             template,
         })
@@ -128,8 +123,8 @@ impl BaseModel {
     /// Load the configuration's model.
     ///
     /// # Errors
-    /// See [`ModelFiles::read`]; also when no token that ends a turn is named, or this machine can't
-    /// compute as configured.
+    /// See [`ModelFiles::open`]; also when a weight can't be read, no token that ends a turn is named, or
+    /// this machine can't compute as configured.
     pub fn load(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
         // A served policy leaves the whole device to training.
         let is_local = matches!(loaded.config.policy, PolicyConfig::Local { .. });
@@ -141,11 +136,11 @@ impl BaseModel {
         let ModelFiles {
             id,
             path,
-            checkpoint,
+            weights,
             tokenizer,
             template,
-        } = ModelFiles::read(loaded, cache, dtype, &device)?;
-        let mut stop_tokens = checkpoint.config.eos_token_ids.clone();
+        } = ModelFiles::open(loaded, cache)?;
+        let mut stop_tokens = weights.config.eos_token_ids.clone();
         stop_tokens.extend(tokenizer.eos_id().filter(|id| !stop_tokens.contains(id)));
         if stop_tokens.is_empty() {
             let reason = "no end-of-turn token is named".to_owned();
@@ -164,7 +159,7 @@ impl BaseModel {
             id,
             path,
             variables,
-            model: Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?),
+            model: Arc::new(Transformer::read(weights, dtype, &device, arithmetic)?),
             tokenizer: Arc::new(tokenizer),
             template,
             stop_tokens,

@@ -29,7 +29,7 @@ use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::{Targets, Transformer};
 use model::tree::TokenTree;
-use model::weights::{Checkpoint, Metadata};
+use model::weights::{Metadata, WeightFiles};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
@@ -68,11 +68,11 @@ fn main() -> Result<(), Failure> {
         Some(other) => return Err(format!("no arithmetic {other}").into()),
     };
 
-    let checkpoint = Checkpoint::load(Path::new(weights), DType::F32, &Device::Cpu)?;
+    let files = WeightFiles::open(Path::new(weights))?;
     let rows = match rows.strip_prefix("random:") {
-        Some(length) => random_rows(length.parse()?, batch * steps, checkpoint.config.vocab_size),
+        Some(length) => random_rows(length.parse()?, batch * steps, files.config.vocab_size),
         None => {
-            let metadata = checkpoint.metadata.as_ref();
+            let metadata = files.metadata.as_ref();
             read_rows(rows, metadata.ok_or("a GGUF file is needed")?)?
         }
     };
@@ -83,7 +83,8 @@ fn main() -> Result<(), Failure> {
     let mode = option("--mode").unwrap_or("lora");
     let (method, mut trainee) = match mode {
         "lora" => {
-            let model = Arc::new(Transformer::with_arithmetic(checkpoint, arithmetic)?);
+            let model = Transformer::read(files, DType::F32, &Device::Cpu, arithmetic)?;
+            let model = Arc::new(model);
             let adapter = match option("--adapter") {
                 Some(directory) => {
                     Adapter::load(&PathBuf::from(directory), &model.config, &Device::Cpu)?
@@ -94,7 +95,7 @@ fn main() -> Result<(), Failure> {
             (method, Trainee::Lora { model, adapter })
         }
         "full" => {
-            let full = FullModel::new(checkpoint, arithmetic);
+            let full = FullModel::new(files.load(DType::F32, &Device::Cpu)?, arithmetic);
             (Method::Full, Trainee::Full(Box::new(full)))
         }
         other => return Err(format!("no mode {other}").into()),

@@ -1,20 +1,16 @@
 //! A decoder block: forward, and backward from what the forward pass kept.
 
-use std::collections::BTreeMap;
-
 use candle_core::{Result, Tensor};
 
 use super::pass::Pass;
-use super::take;
 use crate::adapter::Projection;
 use crate::config::ModelConfig;
 use crate::dropout::Dropout;
-use crate::kernels::blocks::BlockScales;
 use crate::kernels::gemm::Arithmetic;
 use crate::linear::{Adapted, Input, Linear, Projected, RunPair};
 use crate::ops::{self, RopeTable};
 use crate::row_adapters::RowAdapters;
-use crate::weights::TensorMap;
+use crate::weights::{StoredWeight, WeightSource};
 
 #[derive(Debug)]
 pub(super) struct Block {
@@ -109,19 +105,19 @@ impl<'a> BlockContext<'a> {
 }
 
 impl Block {
-    pub(super) fn new(
+    pub(super) fn new<S: WeightSource>(
         layer: usize,
-        tensors: &mut TensorMap,
-        scales: &BTreeMap<String, BlockScales>,
+        source: &mut S,
         arithmetic: Arithmetic,
-    ) -> Result<Self> {
+    ) -> std::result::Result<Self, S::Error> {
         let prefix = format!("model.layers.{layer}");
-        let mut linear = |projection: Projection| {
+        let mut linear = |projection: Projection| -> std::result::Result<Linear, S::Error> {
             let name = format!("{prefix}.{}", projection.path());
-            let bias = tensors.remove(&format!("{name}.bias"));
-            let name = format!("{name}.weight");
-            let weight = take(tensors, &name)?;
-            Linear::new(&weight, bias, arithmetic, scales.get(&name))
+            let bias = source.take(&format!("{name}.bias"))?;
+            let bias = bias.map(StoredWeight::into_tensor);
+            let weight = source.need(&format!("{name}.weight"))?;
+            let scales = weight.scales.as_ref();
+            Ok(Linear::new(&weight.tensor, bias, arithmetic, scales)?)
         };
         let [query, key, value, output, gate, up, down] = [
             linear(Projection::Query)?,
@@ -132,11 +128,15 @@ impl Block {
             linear(Projection::Up)?,
             linear(Projection::Down)?,
         ];
-        let mut norm = |part: &str| take(tensors, &format!("{prefix}.{part}.weight"));
-        let input_norm = norm("input_layernorm")?;
-        let post_norm = norm("post_attention_layernorm")?;
-        let q_norm = norm("self_attn.q_norm").ok();
-        let head_norms = q_norm.zip(norm("self_attn.k_norm").ok());
+        let name = |part: &str| format!("{prefix}.{part}.weight");
+        let input_norm = source.need(&name("input_layernorm"))?.into_tensor();
+        let post_norm = source
+            .need(&name("post_attention_layernorm"))?
+            .into_tensor();
+        let q_norm = source.take(&name("self_attn.q_norm"))?;
+        let k_norm = source.take(&name("self_attn.k_norm"))?;
+        let head_norms = q_norm.zip(k_norm);
+        let head_norms = head_norms.map(|(q, k)| (q.into_tensor(), k.into_tensor()));
         Ok(Self {
             input_norm,
             query,

@@ -8,10 +8,11 @@ use candle_core::{DType, Device, Tensor};
 use model::adapter::Adapter;
 use model::config::{ModelConfig, RopeScaling};
 use model::export::{Export, ExportError, WeightType};
+use model::kernels::gemm::Arithmetic;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
 use model::tree::TokenTree;
-use model::weights::{Checkpoint, TensorMap, expected_shapes};
+use model::weights::{Checkpoint, TensorMap, WeightFiles, expected_shapes};
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
 
@@ -76,7 +77,11 @@ fn assert_same_weights(ours: &TensorMap, theirs: &TensorMap, what: &str) {
 
 /// Logits of a few tokens, and what a greedy continuation of them says.
 fn answers(checkpoint: Checkpoint, adapter: Option<&Adapter>) -> (Vec<f32>, Vec<u32>) {
-    let model = Transformer::new(checkpoint).expect("model");
+    says(&Transformer::new(checkpoint).expect("model"), adapter)
+}
+
+/// The same of a model that is built.
+pub(crate) fn says(model: &Transformer, adapter: Option<&Adapter>) -> (Vec<f32>, Vec<u32>) {
     let mut tokens: Vec<u32> = (3..20).collect();
     let logits = |tokens: &[u32]| {
         let tree = TokenTree::new(&[tokens]);
@@ -240,7 +245,12 @@ fn smaller_types_round_as_much_as_they_must() {
         scales: BTreeMap::new(),
         ..quantised()
     };
-    assert_eq!(answers(quantised(), None), answers(plain, None));
+    let said = answers(plain, None);
+    assert_eq!(answers(quantised(), None), said);
+    // So they do when each is packed as it is read.
+    let files = WeightFiles::open(&place.path().join("q8_0.gguf")).expect("files");
+    let read = Transformer::read(files, DType::F32, &Device::Cpu, Arithmetic::F32);
+    assert_eq!(says(&read.expect("a model"), None), said);
     // Rows of 48 aren't whole blocks: f16.
     let out = place.path().join("ragged.gguf");
     write(&golden("llama_tied"), None, WeightType::Q8_0, &out).expect("written");

@@ -10,6 +10,8 @@ mod engines;
 mod export;
 mod golden;
 mod greedy;
+#[cfg(target_os = "linux")]
+mod memory;
 mod peers;
 mod python;
 mod requests;

@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use model::adapter::serialize;
-use model::weights::{Checkpoint, TensorMap, WeightsError};
+use model::export::WeightType;
+use model::kernels::gemm::Arithmetic;
+use model::transformer::Transformer;
+use model::weights::{Checkpoint, TensorMap, WeightFiles, WeightsError, load_safetensors};
+
+use crate::export::{GOLDEN, says, write};
 
 fn golden(name: &str) -> PathBuf {
     let folder = format!("../trainer/tests/golden/{name}");
@@ -114,6 +119,74 @@ fn shards_are_joined_and_each_of_the_index_is_needed() {
     std::fs::remove_file(place.path().join(files[1].0)).expect("removed");
     let error = load(place.path()).expect_err("refused");
     assert!(error.to_string().contains(files[1].0), "{error}");
+}
+
+#[test]
+fn weights_read_one_by_one_are_those_of_the_checkpoint() {
+    for name in GOLDEN {
+        let place = tempfile::tempdir().expect("directory");
+        let file = place.path().join("m.gguf");
+        write(&golden(name), None, WeightType::Bf16, &file).expect("written");
+        for path in [golden(name), file] {
+            let what = format!("{name} in {}", path.display());
+            let whole = load(&path).expect("model");
+            let mut files = WeightFiles::open(&path).expect("files");
+            assert_eq!(files.config, whole.config, "{what}");
+            // From the last to the first: none depends on what was read before it.
+            for (name, tensor) in whole.tensors.iter().rev() {
+                let weight = files.weight(name, DType::F32, &Device::Cpu).expect("read");
+                let weight = weight.expect("a weight").into_tensor();
+                let bits = |tensor: &Tensor| {
+                    let flat = tensor.flatten_all().and_then(|t| t.to_vec1::<f32>());
+                    flat.expect("floats")
+                        .into_iter()
+                        .map(f32::to_bits)
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(weight.dims(), tensor.dims(), "{what} {name}");
+                assert!(bits(&weight) == bits(tensor), "{what} {name}");
+            }
+            let absent = files.weight("model.norm.bias", DType::F32, &Device::Cpu);
+            assert!(absent.expect("none").is_none(), "{what}");
+            let arithmetics = [Arithmetic::F32, Arithmetic::SplitBf16, Arithmetic::Bf16];
+            for arithmetic in arithmetics.into_iter().filter(|a| a.is_available()) {
+                let files = WeightFiles::open(&path).expect("files");
+                let read = Transformer::read(files, DType::F32, &Device::Cpu, arithmetic);
+                let built = Transformer::with_arithmetic(load(&path).expect("model"), arithmetic);
+                let (read, built) = (read.expect("a model"), built.expect("a model"));
+                assert_eq!(says(&read, None), says(&built, None), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_or_is_none_is_refused_before_its_weights_are_read() {
+    let place = tempfile::tempdir().expect("directory");
+    let path = place.path().join(SINGLE);
+    let whole = std::fs::read(golden("llama_tied").join(SINGLE)).expect("file");
+    let header = u64::from_le_bytes(whole[..8].try_into().expect("a length")) as usize;
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("file");
+        let error = load_safetensors(&path, &Device::Cpu).expect_err("refused");
+        assert!(matches!(error, WeightsError::Corrupt { .. }), "{error}");
+        error.to_string()
+    };
+    for (length, reason) in [
+        (whole.len() - 1, "not fully covered"),
+        (8 + header - 1, "invalid header length"),
+        (5, "header too small"),
+    ] {
+        let error = refused(&whole[..length]);
+        assert!(error.contains(reason), "{length}: {error}");
+    }
+    let error = refused(b"something else");
+    assert!(error.contains("header too large"), "{error}");
+    let longer = [whole.as_slice(), &[0]].concat();
+    assert!(refused(&longer).contains("not fully covered"));
+    let mut torn = whole;
+    torn[8] = b'!';
+    assert!(refused(&torn).contains("invalid JSON"));
 }
 
 #[test]

@@ -77,10 +77,11 @@ fn export(root: &Path, args: &ExportArgs) -> Result<ExitCode, RunError> {
     let ModelFiles {
         id,
         path,
-        checkpoint,
+        weights,
         tokenizer,
         template,
-    } = ModelFiles::read(&loaded, &environment::cache(), DType::F32, &Device::Cpu)?;
+    } = ModelFiles::open(&loaded, &environment::cache())?;
+    let checkpoint = weights.load(DType::F32, &Device::Cpu)?;
     let trained = match &args.adapter {
         None => None,
         Some(name) => {
