@@ -78,6 +78,8 @@ impl Workshop {
             }
             for row in &mut rows {
                 row.weight = *weight;
+                // Rollouts of one problem begin alike.
+                row.group = Some(trajectory.task_hash.as_str().to_owned());
                 match row.refusal(sft.max_tokens) {
                     Some(reason) => left_out.add(reason.into(), &row.id),
                     None => {

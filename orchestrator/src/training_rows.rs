@@ -129,6 +129,7 @@ pub fn rows(trajectory: &Trajectory, end_of_turn: &[u32]) -> Found {
             tokens,
             mask,
             weight: 1.0,
+            group: None,
         });
     }
     found
@@ -255,6 +256,7 @@ mod tests {
             tokens: encoded.ids,
             mask,
             weight: 1.0,
+            group: None,
         }
     }
 

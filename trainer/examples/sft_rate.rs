@@ -190,6 +190,7 @@ fn random_rows(length: usize, count: usize, vocabulary: usize) -> Vec<Row> {
                 .collect(),
             mask: (0..length).map(|at| at >= length - length / 4).collect(),
             weight: 1.0,
+            group: None,
         })
         .collect()
 }

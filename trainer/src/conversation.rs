@@ -220,6 +220,7 @@ impl Found {
             tokens: self.ids,
             mask,
             weight: 1.0,
+            group: None,
         }
     }
 }

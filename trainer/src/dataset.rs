@@ -1,7 +1,7 @@
 //! Supervised rows: tokens and which of them count.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::transformer::Targets;
 use model::tree::TokenTree;
@@ -73,6 +73,9 @@ pub struct Row {
     pub mask: Vec<bool>,
     /// What each of those tokens counts beside other rows'; 1 where all count alike.
     pub weight: f32,
+    /// What it shares with rows that begin as it does, its problem say: an epoch serves them one after the
+    /// other. A row without a group stands alone.
+    pub group: Option<String>,
 }
 
 impl Row {
@@ -194,7 +197,8 @@ impl Dataset {
         &self.refused
     }
 
-    /// Content hash: what was trained on, and what on which side of it.
+    /// Content hash: what was trained on, and what on which side of it. Groups are no part of it: they
+    /// decide the order alone.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for (side, rows) in [("", &self.rows), ("validation", &self.validation)] {
@@ -214,20 +218,44 @@ impl Dataset {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Row indices of every step: each epoch a seeded permutation cut into batches. The order is a
-    /// function of the seed and the epoch alone, so a resumed run serves what is left of it.
+    /// Row indices of every step: each epoch a seeded permutation of the groups, and of the rows in each,
+    /// cut into batches. Rows of one group mostly share a batch so, which computes what they have in
+    /// common once. The order is a function of groups, seed and epoch alone, so a resumed run serves what
+    /// is left of it.
     pub fn order(&self, batch: usize, epochs: usize, seed: u64) -> Vec<Vec<usize>> {
+        let unshuffled = self.groups();
         let mut steps = Vec::new();
         for epoch in 0..epochs {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             random.set_stream(epoch as u64);
             // Spend one draw, so that seeds and streams never give the unshuffled state away.
             let _: u64 = random.random();
-            let mut indices: Vec<usize> = (0..self.rows.len()).collect();
-            indices.shuffle(&mut random);
+            let mut groups = unshuffled.clone();
+            groups.shuffle(&mut random);
+            for group in &mut groups {
+                group.shuffle(&mut random);
+            }
+            let indices = groups.concat();
             steps.extend(indices.chunks(batch.max(1)).map(<[usize]>::to_vec));
         }
         steps
+    }
+
+    /// Indices of the rows of each group, in the order of their first ones.
+    pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let place = match &row.group {
+                Some(name) => *places.entry(name.as_str()).or_insert(groups.len()),
+                None => groups.len(),
+            };
+            match groups.get_mut(place) {
+                Some(group) => group.push(index),
+                None => groups.push(vec![index]),
+            }
+        }
+        groups
     }
 }
 
@@ -241,6 +269,7 @@ mod tests {
             tokens: (0..tokens as u32).collect(),
             mask: (0..tokens).map(|i| targets.contains(&i)).collect(),
             weight: 1.0,
+            group: None,
         }
     }
 
@@ -311,5 +340,57 @@ mod tests {
         assert_ne!(order[..3], order[3..6]);
         assert_eq!(order, dataset.order(4, 3, 9));
         assert_ne!(order, dataset.order(4, 3, 10));
+    }
+
+    /// Forty rows; `group` names what each shares with others.
+    fn grouped(group: impl Fn(usize) -> Option<String>) -> Dataset {
+        let rows = (0..40).map(|index| Row {
+            group: group(index),
+            ..row(&index.to_string(), 4, 1..4)
+        });
+        Dataset::new(rows.collect(), 100, 0.0).expect("dataset")
+    }
+
+    #[test]
+    fn rows_of_a_group_come_one_after_the_other_and_each_once_an_epoch() {
+        // Some stand alone; the others are spread as passes of sampling leave them.
+        let dataset = grouped(|index| (index % 5 != 0).then(|| format!("problem {}", index % 12)));
+        for seed in 0..20 {
+            let order = dataset.order(4, 3, seed);
+            assert_eq!(order.len(), 30);
+            for epoch in order.chunks(10) {
+                let served = epoch.concat();
+                let mut seen = served.clone();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..40).collect::<Vec<_>>());
+                let groups = served.iter().map(|index| &dataset.rows()[*index].group);
+                let mut stretches: Vec<&Option<String>> = groups.collect();
+                stretches.dedup();
+                stretches.retain(|group| group.is_some());
+                let distinct: BTreeSet<_> = stretches.iter().collect();
+                assert_eq!(stretches.len(), distinct.len(), "{stretches:?}");
+            }
+            assert_ne!(order[..10], order[10..20]);
+            assert_eq!(order, dataset.order(4, 3, seed));
+            assert_ne!(order, dataset.order(4, 3, seed + 1));
+        }
+    }
+
+    /// Checkpoints of earlier versions were written in this order.
+    #[test]
+    fn where_every_row_stands_alone_the_order_is_a_plain_permutation() {
+        let mut expected = Vec::new();
+        for epoch in 0..3 {
+            let mut random = ChaCha8Rng::seed_from_u64(9);
+            random.set_stream(epoch);
+            let _: u64 = random.random();
+            let mut indices: Vec<usize> = (0..40).collect();
+            indices.shuffle(&mut random);
+            expected.extend(indices.chunks(4).map(<[usize]>::to_vec));
+        }
+        assert_eq!(grouped(|_| None).order(4, 3, 9), expected);
+        let alone = grouped(|index| Some(index.to_string()));
+        assert_eq!(alone.order(4, 3, 9), expected);
+        assert_ne!(grouped(|_| Some("one".into())).order(4, 3, 9), expected);
     }
 }

@@ -269,6 +269,7 @@ mod tests {
                 mask: vec![true; tokens.len()],
                 tokens,
                 weight: 1.0,
+                group: None,
             }
         };
         Dataset::new((0..rows).map(row).collect(), 1000, 0.0).expect("rows")

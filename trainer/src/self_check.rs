@@ -117,6 +117,7 @@ mod tests {
                 tokens: vec![5, 6, 7, 8],
                 mask: mask.to_vec(),
                 weight: 1.0,
+                group: None,
             };
             let full = row([false, true, true, true]);
             // With a target after one token alone, queries and keys have a gradient of rounding errors.

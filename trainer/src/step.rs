@@ -109,6 +109,7 @@ mod tests {
                     .collect(),
                 tokens,
                 weight: 1.0,
+                group: None,
             }
         };
         (0..8).map(row).collect()

@@ -356,6 +356,12 @@ fn fingerprint(
     };
     hasher.update(format!("{identity:?} {:?}", start.arithmetic()).as_bytes());
     hasher.update(content_hash(&start.parameters()).as_bytes());
+    // The order of the steps follows from the groups. Where every row stands alone it always was the same,
+    // and so is the fingerprint.
+    let groups = dataset.groups();
+    if groups.len() < dataset.rows().len() {
+        hasher.update(format!("{groups:?}").as_bytes());
+    }
     hasher.finalize().to_hex().to_string()
 }
 

@@ -380,6 +380,40 @@ async fn only_failed_problems_are_sampled_again_and_their_solutions_may_count_mo
     );
 }
 
+/// What [`says_it_otherwise`] was asked so far.
+static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Solves every problem, the second time in other words.
+fn says_it_otherwise(messages: &[Message]) -> String {
+    let question = messages[messages.len() - 1].content.clone();
+    let is_first = SAID.lock().expect("alone").insert(question);
+    let verb = if is_first { "is" } else { "must be" };
+    format!("It {verb} \\boxed{{42}}.")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_solutions_of_one_problem_begin_with_is_computed_once() {
+    let place = Place::new();
+    let asks = |number: u32| to_learn(number) + &" Take your time.".repeat(20);
+    let gather = "gather_tasks: 6
+  samples: 2";
+    let sft = "rank: 4, alpha: 8, batch: 2, epochs: 1";
+    let observer = Arc::<Steps>::default();
+    let scene = workshop_that_asks(&place, asks, says_it_otherwise, gather, sft, observer).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let round = scene.model_loop(1, &head, None, &mut history.discoveries);
+    round.await.expect("a round");
+    let trained = trainings(&scene).await.remove(0);
+    assert_eq!((trained.trajectories, trained.steps), (12, 6));
+    // Two solutions are a batch: of their tokens a little more than half are left. Those of two problems
+    // begin alike too, but only up to the number of the question.
+    assert!(
+        trained.computed_tokens * 10 < trained.tokens * 6,
+        "{trained:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
     let place = Place::new();

@@ -73,6 +73,7 @@ fn rows_in(directory: &Path) -> Vec<Row> {
                 tokens: ids[row][..length].iter().map(|v| *v as u32).collect(),
                 mask: mask[row][..length].iter().map(|v| *v == 1).collect(),
                 weight: 1.0,
+                group: None,
             }
         })
         .collect()

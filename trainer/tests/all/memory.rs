@@ -57,6 +57,7 @@ fn dataset(tokens: u32) -> Dataset {
         tokens: (0..tokens).map(|at| (977 * index + at) % 8192).collect(),
         mask: (0..tokens).map(|at| at > 0).collect(),
         weight: 1.0,
+        group: None,
     };
     Dataset::new((0..8).map(row).collect(), 4096, 0.0).expect("rows")
 }

@@ -255,6 +255,7 @@ fn a_stop_in_the_second_pass_serves_what_is_left_of_it() {
         tokens: (0..12).map(|at| (7 * index + 3 * at) % 250).collect(),
         mask: (0..12).map(|at| at > 3).collect(),
         weight: 1.0,
+        group: Some(format!("problem {}", index % 4)),
     };
     let dataset = Dataset::new((0..10).map(row).collect(), 100, 0.0).expect("dataset");
     let options = TrainOptions {
@@ -299,6 +300,25 @@ fn a_checkpoint_of_another_training_is_not_resumed() {
     // The other's newest checkpoints must not push out our own.
     assert!(directory.path().join("checkpoint-000006").exists());
     assert!(directory.path().join("other-checkpoint-000003").exists());
+}
+
+/// An earlier version served the rows of a problem in another order: what is left of that is no rest of
+/// this one.
+#[test]
+fn a_checkpoint_of_another_order_of_the_same_rows_is_not_resumed() {
+    let of = |group: Option<&str>| {
+        let rows = rows().into_iter().map(|row| Row {
+            group: group.map(str::to_owned),
+            ..row
+        });
+        Dataset::new(rows.collect(), 100, 0.0).expect("dataset")
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    run_on(&of(None), directory.path(), 3, &options());
+    let rest = run_on(&of(Some("problem")), directory.path(), 4, &options());
+    assert_eq!(rest.resumed_from, None);
+    let rest = run_on(&of(Some("problem")), directory.path(), 0, &options());
+    assert_eq!(rest.resumed_from, Some(4));
 }
 
 #[test]
