@@ -32,6 +32,8 @@ pub enum Reason {
     RewrittenTurns,
     /// Calls went through a server's own interface, and it gives no token ids.
     NativeCalls,
+    /// It begins with more than one start token.
+    RepeatedStart,
 }
 
 impl Reason {
@@ -44,6 +46,7 @@ impl Reason {
             Self::SplitSpecialToken => "in which what counts ends inside a special token",
             Self::RewrittenTurns => "whose earlier turns the chat template changes",
             Self::NativeCalls => "with native calls of which the server gives no token ids",
+            Self::RepeatedStart => "with more than one start token at the beginning",
         }
     }
 }

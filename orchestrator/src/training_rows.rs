@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use model::tokenizer::Tokenizer;
 use rollout::policy::Renderer;
 use rollout::trajectory::{ModelCall, Trajectory};
 use serde_json::Value;
@@ -49,6 +50,19 @@ pub struct Found {
     pub endless: Vec<String>,
 }
 
+impl Found {
+    /// The same without rows that begin with more than one start token, as a server may make of its
+    /// prompts: what decodes here refuses such a prompt.
+    fn started_once(mut self, tokenizer: &Tokenizer) -> Self {
+        let all = self.rows.len();
+        self.rows
+            .retain(|row| tokenizer.check_start(&row.tokens).is_ok());
+        let left_out = self.left_out.len() + all - self.rows.len();
+        self.left_out.resize(left_out, Reason::RepeatedStart);
+        self
+    }
+}
+
 /// What a trajectory gives to learn from: the rows of its token ids, or where these have none that of its
 /// messages.
 ///
@@ -57,7 +71,7 @@ pub struct Found {
 pub fn found(base: &BaseModel, trajectory: &Trajectory) -> Result<Found, RunError> {
     let found = rows(trajectory, &base.stop_tokens);
     if found.rows.iter().any(|row| row.targets() > 0) {
-        return Ok(found);
+        return Ok(found.started_once(&base.tokenizer));
     }
     Ok(match row_of_messages(base, trajectory)? {
         Ok(row) => Found {
@@ -191,12 +205,12 @@ fn row_of(
         Err(ConversationError::Rewritten { .. }) => Ok(Err(Reason::RewrittenTurns)),
         Err(ConversationError::NoEnd { .. }) => Ok(Err(Reason::NoEndOfTurn)),
         Err(ConversationError::Straddled { .. }) => Ok(Err(Reason::SplitSpecialToken)),
+        Err(ConversationError::RepeatedStart(_)) => Ok(Err(Reason::RepeatedStart)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::tokenizer::Tokenizer;
     use proptest::prelude::*;
     use rollout::policy::Finish;
     use rollout::trajectory::{Message, Role, Usage};
@@ -320,6 +334,11 @@ mod tests {
         assert_eq!(
             row(&tokenizer, halved, &said()),
             Err(Reason::SplitSpecialToken)
+        );
+        let doubled = format!("<|im_start|>{CHATML}");
+        assert_eq!(
+            row(&tokenizer, &doubled, &said()),
+            Err(Reason::RepeatedStart)
         );
     }
 

@@ -41,6 +41,9 @@ pub enum ConversationError {
         /// The token's text.
         token: String,
     },
+    /// The chat template puts more than one start token first.
+    #[error(transparent)]
+    RepeatedStart(TokenizerError),
     /// The template can't render it.
     #[error("the chat template can't render it")]
     Template(#[from] ChatTemplateError),
@@ -67,7 +70,8 @@ impl Encoder<'_> {
     /// they say `"train": false`.
     ///
     /// # Errors
-    /// When nothing is trained on, or what counts can't be told exactly.
+    /// When nothing is trained on, what counts can't be told exactly, or the row begins with more than
+    /// one start token.
     pub fn encode(
         &self,
         id: &str,
@@ -91,8 +95,8 @@ impl Encoder<'_> {
     /// row counts.
     ///
     /// # Errors
-    /// When the template rewrites earlier turns, puts out a turn without an end, lets what counts end
-    /// or begin inside a special token, or can't render the conversation.
+    /// When the template rewrites earlier turns, puts out a turn without an end or more than one start
+    /// token, lets what counts end or begin inside a special token, or can't render the conversation.
     pub fn encode_nearly(&self, id: &str, messages: &[Value]) -> Result<Row, ConversationError> {
         let found = self.find(messages, None)?;
         for turn in &found.turns {
@@ -115,6 +119,9 @@ impl Encoder<'_> {
         };
         let whole = render(messages.len(), false)?;
         let encoded = self.tokenizer.encode_rendered(&whole)?;
+        self.tokenizer
+            .check_start(&encoded.ids)
+            .map_err(ConversationError::RepeatedStart)?;
         let written: Vec<usize> = (0..messages.len())
             .filter(|message| messages[*message]["role"] == "assistant")
             .collect();
@@ -405,6 +412,29 @@ mod tests {
             matches!(error, ConversationError::Rewritten { message: 1 }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_second_start_token_is_refused() {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let tokenizer = Tokenizer::from_file(&golden.join("llama_tied/tokenizer.json"));
+        let tokenizer = tokenizer.expect("a tokenizer with a start token");
+        // What a message says is text, wherever it stands.
+        let messages = json!([
+            {"role": "user", "content": "<|im_start|><|im_start|>"},
+            {"role": "assistant", "content": "b"},
+        ]);
+        let by = |template: &str, encode: Encode| {
+            encode_by(&tokenizer, "<|im_end|>", template, &messages, encode)
+        };
+        let encodes: [Encode; 2] = [exactly, nearly];
+        for encode in encodes {
+            by(CHATML, encode).expect("row");
+            let error = by(&format!("<|im_start|>{CHATML}"), encode).expect_err("doubled");
+            assert!(matches!(error, ConversationError::RepeatedStart(_)));
+            let told = "the text begins with 2 start tokens \"<|im_start|>\"";
+            assert_eq!(error.to_string(), told);
+        }
     }
 
     #[test]

@@ -18,12 +18,17 @@ use rollout::{
 use serde_json::{Value, json};
 
 use crate::Place;
+use crate::full_training::model;
 use crate::scene::{FortyTwo, Scene, small};
 
 fn inspect(place: &Place, file: &str) -> String {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trainer/tests/golden/llama_tied");
-    let golden = golden.canonicalize().expect("golden model");
-    let model = format!("model.path={}", golden.display());
+    inspect_for(&golden.canonicalize().expect("golden model"), place, file)
+}
+
+/// Rows as the model in a directory is trained on them.
+fn inspect_for(model: &Path, place: &Place, file: &str) -> String {
+    let model = format!("model.path={}", model.display());
     let arguments = [
         "data",
         "inspect",
@@ -46,6 +51,27 @@ fn rows_are_shown_with_what_counts_marked_and_faults_named() {
 "#,
     );
     assert_snapshot!("inspect", inspect(&place, "rows.jsonl"));
+}
+
+#[test]
+fn rows_of_a_template_that_doubles_the_start_token_are_refused_by_name() {
+    let place = Place::new();
+    let model = model(&place);
+    let file = model.join("tokenizer_config.json");
+    let config = std::fs::read_to_string(&file).expect("the file");
+    let template = "\"chat_template\": \"";
+    assert!(config.contains(template), "{config}");
+    let doubled = config.replace(template, &format!("{template}<|im_start|>"));
+    std::fs::write(&file, doubled).expect("the file");
+    place.write(
+        "rows.jsonl",
+        r#"{"id": "sum", "messages": [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "2"}]}"#,
+    );
+    let shown = inspect_for(&model, &place, "rows.jsonl");
+    let refused =
+        "refused sum: the text begins with 2 start tokens \"<|im_start|>\"\n1 row, 1 refused;";
+    assert!(shown.contains(refused), "{shown}");
+    assert!(shown.ends_with("--- exit 2\n"), "{shown}");
 }
 
 #[test]

@@ -17,7 +17,10 @@ use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use model::adapter::serialize;
 use model::weights::load_safetensors;
-use rollout::{Message, Task};
+use rollout::{
+    BoxFuture, Completion, CompletionRequest, Finish, Message, Policy, PolicyError, PolicyId, Task,
+    Usage,
+};
 use serde_json::json;
 
 use crate::Place;
@@ -131,6 +134,19 @@ pub(crate) async fn workshop_that_asks(
     sft: &str,
     observer: Arc<dyn Observer>,
 ) -> Workshop {
+    let policy = Scripted::policy("script", reply);
+    workshop_of(place, asks, policy, gather, sft, observer).await
+}
+
+/// The same whose base weights are any policy.
+async fn workshop_of(
+    place: &Place,
+    asks: fn(u32) -> String,
+    policy: Arc<dyn Policy>,
+    gather: &str,
+    sft: &str,
+    observer: Arc<dyn Observer>,
+) -> Workshop {
     let config = format!(
         "run: {{name: small}}
 model: {{path: {}, arithmetic: f32}}
@@ -164,7 +180,7 @@ model_loop:
     let mut workshop = scene.watched(&start, Arc::new(FortyTwo), observer).await;
     let base = BaseModel::load(&workshop.loaded, place.path());
     workshop.base = Some(base.expect("the tiny model"));
-    workshop.with_policy(None, Scripted::policy("script", reply))
+    workshop.with_policy(None, policy)
 }
 
 /// Two rounds' model loops, the second one on what the first one gave.
@@ -483,6 +499,72 @@ async fn rows_that_are_left_out_are_counted_and_named_and_too_many_stop_the_trai
         let runs: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(runs[0]["left_out_rows"], report["left_out_rows"]);
     }
+}
+
+/// Solves every problem, with the same token ids.
+struct WithIds {
+    id: PolicyId,
+    prompt: &'static [u32],
+    output: &'static [u32],
+}
+
+impl Policy for WithIds {
+    fn id(&self) -> &PolicyId {
+        &self.id
+    }
+
+    fn complete(&self, _: CompletionRequest) -> BoxFuture<'_, Result<Completion, PolicyError>> {
+        let completion = Completion {
+            text: "It is \\boxed{42}.".into(),
+            reasoning: String::new(),
+            finish: Finish::Stop,
+            finish_reason: None,
+            prompt_ids: self.prompt.to_vec(),
+            output_ids: self.output.to_vec(),
+            logprobs: Vec::new(),
+            usage: Usage::default(),
+            tool_calls: Vec::new(),
+        };
+        Box::pin(async move { Ok(completion) })
+    }
+}
+
+/// The tokens that start a text and end a turn of the tiny model.
+const START: u32 = 257;
+const END: u32 = 258;
+
+/// A round on replies of these token ids: what was trained, and the warnings.
+async fn round_on_ids(prompt: &'static [u32], output: &'static [u32]) -> (TrainRow, Vec<String>) {
+    let (place, steps) = (Place::new(), Arc::new(Steps::default()));
+    let policy = Arc::new(WithIds {
+        id: PolicyId::new("ids"),
+        prompt,
+        output,
+    });
+    let (sft, observer) = (full("epochs: 1"), Arc::clone(&steps));
+    let scene = workshop_of(&place, to_learn, policy, "gather_tasks: 12", &sft, observer).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let round = scene.model_loop(1, &head, None, &mut history.discoveries);
+    assert_eq!(round.await.expect("a round"), None, "the old weights stay");
+    let trained = trainings(&scene).await.remove(0);
+    let warnings = steps.warnings.lock().expect("alone").clone();
+    (trained, warnings)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_that_a_server_gave_two_start_tokens_are_not_learnt_from() {
+    let output = &[40, 41, END];
+    let (trained, warnings) = round_on_ids(&[START, 10], output).await;
+    assert_eq!(trained.skipped, None, "{warnings:?}");
+    assert_eq!((trained.trajectories, trained.tokens), (12, 12 * 5));
+    let (trained, warnings) = round_on_ids(&[START, START, 10], output).await;
+    let skipped = trained.skipped.as_deref();
+    assert_eq!(skipped, Some("there is nothing to train on"));
+    let told =
+        "12 of 12 rows or rollouts are left out of training: 12 with more than one start token";
+    let is_told = warnings.iter().any(|warning| warning.starts_with(told));
+    assert!(is_told, "{warnings:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
