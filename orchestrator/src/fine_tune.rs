@@ -98,7 +98,8 @@ impl Workshop {
     /// What these teach.
     ///
     /// # Errors
-    /// [`RunError::Dataset`] when there is nothing to learn, or too much would be left out.
+    /// [`RunError::Dataset`] when there is nothing to learn, too much would be left out, or no row teaches
+    /// the model to end its turns.
     pub(crate) fn lesson(
         &self,
         usable: Vec<Usable<'_>>,
@@ -120,7 +121,8 @@ impl Workshop {
             all.extend(rows);
         }
         let dataset = Dataset::new(all, sft.max_tokens, sft.max_refused)?
-            .hold_out(|row| validated.contains(&row.id))?;
+            .hold_out(|row| validated.contains(&row.id))?
+            .with_ends(&self.require_base()?.stop_tokens)?;
         if sft.validation > 0.0 && dataset.validation().is_empty() {
             self.notice(Notice::Warning(
                 "too few problems were solved to validate on any; the last weights are kept".into(),

@@ -49,6 +49,9 @@ pub enum DatasetError {
     /// No row is left.
     #[error("there is nothing to train on")]
     Empty,
+    /// No row has an end of a turn that counts.
+    #[error("no end-of-turn token counts in any row: nothing would teach the model to stop")]
+    NoEnd,
 }
 
 /// Why one row can't be trained on.
@@ -180,6 +183,24 @@ impl Dataset {
         }
         self.validation.extend(aside);
         Ok(Self { rows, ..self })
+    }
+
+    /// The same, if a token that ends turns, one of `stop_tokens`, counts in a row that is learnt from. A
+    /// training without one has a fine loss, and may leave a model that never stops.
+    ///
+    /// # Errors
+    /// [`DatasetError::NoEnd`].
+    pub fn with_ends(self, stop_tokens: &[u32]) -> Result<Self, DatasetError> {
+        let ends_a_turn = |row: &Row| {
+            let tokens = row.tokens.iter().zip(&row.mask).skip(1);
+            let mut counted = tokens.filter(|(_, counts)| **counts);
+            counted.any(|(token, _)| stop_tokens.contains(token))
+        };
+        if self.rows.iter().any(ends_a_turn) {
+            Ok(self)
+        } else {
+            Err(DatasetError::NoEnd)
+        }
     }
 
     /// The rows that are learnt from.
@@ -324,6 +345,27 @@ mod tests {
         let other = dataset().hold_out(|row| row.id == "3").expect("three left");
         assert_ne!(parted.hash(), other.hash());
         assert_eq!(dataset().hold_out(|_| true), Err(DatasetError::Empty));
+    }
+
+    #[test]
+    fn rows_in_which_no_end_of_a_turn_counts_are_refused_together() {
+        // Tokens are their own places.
+        let dataset = || {
+            let rows = vec![row("a", 6, 3..5), row("b", 9, 6..9)];
+            Dataset::new(rows, 100, 0.0).expect("dataset")
+        };
+        for end in [3, 8] {
+            assert_eq!(dataset().with_ends(&[99, end]), Ok(dataset()));
+        }
+        for end in [2, 5, 99] {
+            assert_eq!(dataset().with_ends(&[end]), Err(DatasetError::NoEnd));
+        }
+        // What is only validated on teaches nothing.
+        let parted = dataset().hold_out(|row| row.id == "b").expect("one left");
+        assert_eq!(parted.with_ends(&[8]), Err(DatasetError::NoEnd));
+        // Nothing predicts the first token.
+        let first = Dataset::new(vec![row("a", 4, 0..3)], 100, 0.0).expect("dataset");
+        assert_eq!(first.with_ends(&[0]), Err(DatasetError::NoEnd));
     }
 
     #[test]

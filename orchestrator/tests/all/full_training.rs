@@ -567,6 +567,21 @@ async fn prompts_that_a_server_gave_two_start_tokens_are_not_learnt_from() {
     assert!(is_told, "{warnings:?}");
 }
 
+/// As of a policy whose replies all end at a stop text.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_end_of_a_turn_counts_nothing_is_trained() {
+    let (trained, warnings) = round_on_ids(&[START, END, 10], &[40, 41]).await;
+    let skipped = trained.skipped.as_deref();
+    assert!(
+        skipped.is_some_and(|reason| reason.starts_with("no end-of-turn token counts in any row")),
+        "{trained:?}"
+    );
+    assert_eq!((trained.adapter, trained.steps), (None, 0));
+    let told = "12 of 12 rows have a turn without an end-of-turn token";
+    let is_told = warnings.iter().any(|warning| warning.starts_with(told));
+    assert!(is_told, "{warnings:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_training_that_was_stopped_ends_in_the_same_weights() {
     let alone = Place::new();
