@@ -34,7 +34,7 @@ pub use objective::{Objective, SpendLimits};
 pub use policy::{AdapterDelivery, PolicyConfig};
 pub use prices::PriceConfig;
 pub use retention::SuiteConfig;
-pub use sft::{DeviceKind, MethodKind, SftConfig, StartKind};
+pub use sft::{DeviceKind, MethodKind, RecomputeKind, SftConfig, StartKind};
 pub use tasks::{SplitConfig, TaskConfig};
 
 /// Why a configuration can't be used.

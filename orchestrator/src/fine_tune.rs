@@ -212,7 +212,12 @@ impl Workshop {
         let sft = &self.loaded.config.model_loop.sft;
         let options = sft.options(self.seed().derive("train").derive(round).value());
         let start = current.filter(|_| sft.start() == StartKind::Current);
-        let (identity, hash) = (format!("{options:?}"), dataset.hash());
+        // What is computed twice changes no weights.
+        let identity = TrainOptions {
+            recompute: false,
+            ..options.clone()
+        };
+        let (identity, hash) = (format!("{identity:?}"), dataset.hash());
         let mut parts = vec![base.id.as_str(), &hash, &identity];
         parts.extend(start);
         let key = self.key(kind::TRAINED, &parts);

@@ -235,14 +235,15 @@ async fn register(
 
 /// First field in which two configurations differ. More rounds or time for the same run are no
 /// difference: they extend it. Nor is another patience with faults, a fuller report, or other memory to
-/// train in, which changes no weights.
+/// train in and what is computed twice for want of it, which change no weights.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 5] = [
+    const EXTENDS: [&str; 6] = [
         "run.rounds",
         "run.matrix",
         "budget.run_seconds",
         "faults",
         "model_loop.sft.memory_mib",
+        "model_loop.sft.recompute",
     ];
     if a == b || EXTENDS.contains(&path) {
         return None;
@@ -359,6 +360,7 @@ mod tests {
         let mut longer = config(3, "each_round", 4, 0);
         let sft = &mut longer["model_loop"]["sft"];
         sft["memory_mib"] = json!(4096);
+        sft["recompute"] = json!("always");
         assert_eq!(difference(&before, &longer, ""), None);
         longer["model_loop"]["sft"]["batch"] = json!(4);
         let other = difference(&before, &longer, "");

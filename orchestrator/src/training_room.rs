@@ -74,7 +74,7 @@ impl Workshop {
             return Ok(options);
         }
         let plan = MemoryPlan::new(&model.config, model.arithmetic(), dataset, &options);
-        options.recompute = plan.recompute_within(self.memory_to_train())?;
+        options.recompute |= plan.recompute_within(self.memory_to_train())?;
         let twice = if options.recompute {
             ", computing blocks twice to save memory"
         } else {

@@ -7,7 +7,7 @@ use super::{environment, print, say};
 use crate::base_model::locate;
 use crate::config::{
     Config, DeviceKind, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind,
-    ModelLoopConfig, Objective, PolicyConfig, SplitConfig, StartKind,
+    ModelLoopConfig, Objective, PolicyConfig, RecomputeKind, SplitConfig, StartKind,
 };
 use crate::counted::counted;
 use crate::error::{RunError, told};
@@ -255,6 +255,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
         let within = sft
             .memory_mib
             .map_or_else(String::new, |mib| format!(" within {mib} MiB"));
+        let twice = match sft.recompute {
+            RecomputeKind::Auto => "",
+            RecomputeKind::Always => ", blocks computed twice",
+        };
         let device = match sft.device {
             DeviceKind::Cpu => "the CPU",
             DeviceKind::Cuda => "the first CUDA device",
@@ -273,7 +277,7 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             (MethodKind::Full, StartKind::Current) => " from the current ones",
         };
         lines.push(format!(
-            "    fine-tune  {what}{from}, {}, batch {}{parts}, learning rate {}{dropout}, on {device}{within}{aside}",
+            "    fine-tune  {what}{from}, {}, batch {}{parts}, learning rate {}{dropout}, on {device}{within}{twice}{aside}",
             counted(sft.epochs, "epoch"),
             sft.batch,
             sft.learning_rate()

@@ -37,6 +37,17 @@ pub enum DeviceKind {
     Cuda,
 }
 
+/// Where the activations of blocks are computed twice instead of being kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RecomputeKind {
+    /// On the CPU where there is too little memory to keep them; nowhere else.
+    #[default]
+    Auto,
+    /// In every step, on every device.
+    Always,
+}
+
 /// Supervised fine-tuning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -92,6 +103,9 @@ pub struct SftConfig {
     pub patience: usize,
     /// Steps between checkpoints.
     pub checkpoint_steps: usize,
+    /// Whether the activations of blocks are computed twice, which takes a third more work and a fraction
+    /// of the memory: `auto`, where a training on the CPU has too little of it, or `always`.
+    pub recompute: RecomputeKind,
     /// Memory that a training on the CPU may take beyond the loaded model, in MiB; left out, all that
     /// is available when it starts.
     #[schemars(range(min = 1))]
@@ -123,6 +137,7 @@ impl Default for SftConfig {
             validate_every: 0,
             patience: 0,
             checkpoint_steps: 5,
+            recompute: RecomputeKind::Auto,
             memory_mib: None,
         }
     }
@@ -157,8 +172,8 @@ impl SftConfig {
             validate_every: self.validate_every,
             patience: self.patience,
             checkpoint_steps: self.checkpoint_steps,
-            // Decided by the memory there is.
-            recompute: false,
+            // With `auto`, the memory there is decides when the training begins.
+            recompute: self.recompute == RecomputeKind::Always,
         }
     }
 
@@ -318,6 +333,16 @@ mod tests {
         // What is trained is the same: neither checkpoints nor the journal may know it.
         let plain = SftConfig::default().options(3);
         assert_eq!(limited(1, DeviceKind::Cpu).options(3), plain);
+    }
+
+    #[test]
+    fn blocks_are_computed_twice_where_that_is_said() {
+        let of = |text: &str| {
+            let config: SftConfig = harness::yaml::from_str(text).expect("a configuration");
+            config.options(0).recompute
+        };
+        assert!(!of("{batch: 8}") && !of("{recompute: auto}"));
+        assert!(of("{recompute: always}") && of("{recompute: always, device: cuda}"));
     }
 
     #[test]

@@ -125,20 +125,38 @@ async fn where_no_batch_fits_it_is_not_the_batch_that_is_blamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_less_memory_blocks_are_computed_twice_to_the_same_weights() {
+async fn with_less_memory_or_if_asked_to_blocks_are_computed_twice_to_the_same_weights() {
+    let always = ", recompute: always";
     for method in [LORA, FULL] {
         let mut weights = Vec::new();
-        for (limit, is_twice) in [("", false), (", memory_mib: 30", true)] {
+        for (more, is_twice) in [("", false), (", memory_mib: 30", true), (always, true)] {
             let place = Place::new();
-            let (workshop, told) = workshop(&place, &format!("{method}{limit}")).await;
-            round(&workshop).await.expect("a round");
+            let (scene, told) = workshop(&place, &format!("{method}{more}")).await;
+            round(&scene).await.expect("a round");
             let line = told.line_with("needs up to").expect("a plan");
             assert_eq!(line.contains("computing blocks twice"), is_twice, "{line}");
-            weights.push(trainings(&workshop).await.remove(0).adapter);
+            weights.push(trainings(&scene).await.remove(0).adapter);
+            drop(scene);
+            // What is trained is trained, whichever way it was.
+            for other in ["", always] {
+                let (scene, told) = workshop(&place, &format!("{method}{other}")).await;
+                round(&scene).await.expect("a round");
+                let steps = told.steps.load(Ordering::Relaxed);
+                assert_eq!(steps, 0, "{method}{more}, then {other}");
+            }
         }
         assert!(weights[0].is_some());
-        assert_eq!(weights[0], weights[1], "{method}");
+        assert!(weights.iter().all(|one| *one == weights[0]), "{method}");
     }
+}
+
+/// Blocks computed twice are no way around a limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_always_computed_twice_has_to_fit_too() {
+    let place = Place::new();
+    let error = refused(&place, &format!("{LORA}, recompute: always, memory_mib: 8")).await;
+    let is_refused = matches!(error, RunError::Train(TrainError::Memory { .. }));
+    assert!(is_refused, "{error}");
 }
 
 /// What is known before the rollouts is checked before them.
