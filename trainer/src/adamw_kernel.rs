@@ -92,12 +92,31 @@ impl CustomOp3 for Step {
     }
 }
 
-/// Sum of the squares of a tensor's elements; the order of additions does not depend on threads.
-pub(crate) fn sum_of_squares(tensor: &Tensor) -> Result<f64> {
-    if !tensor.device().is_cpu() || tensor.dtype() != DType::F32 || !tensor.is_contiguous() {
-        let squares = tensor.to_dtype(DType::F32)?.sqr()?.sum_all()?;
-        return Ok(f64::from(squares.to_scalar::<f32>()?));
+/// Sum of the squares of all tensors' elements; the order of additions does not depend on threads. What
+/// is summed on a device is read from it once, since a reading waits for all that it was asked to compute.
+pub(crate) fn sum_of_squares<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<f64> {
+    let mut sums: Vec<f64> = Vec::new();
+    let (mut places, mut on_device) = (Vec::new(), Vec::new());
+    for tensor in tensors {
+        if tensor.device().is_cpu() && tensor.dtype() == DType::F32 && tensor.is_contiguous() {
+            sums.push(sum_of_squares_here(tensor)?);
+        } else {
+            places.push(sums.len());
+            sums.push(0.0);
+            on_device.push(tensor.to_dtype(DType::F32)?.sqr()?.sum_all()?);
+        }
     }
+    if !on_device.is_empty() {
+        let read = Tensor::stack(&on_device, 0)?.to_vec1::<f32>()?;
+        for (place, sum) in places.into_iter().zip(read) {
+            sums[place] = f64::from(sum);
+        }
+    }
+    Ok(sums.iter().sum())
+}
+
+/// The same of one tensor, of floats that lie one after the other in this machine's memory.
+fn sum_of_squares_here(tensor: &Tensor) -> Result<f64> {
     let (storage, layout) = tensor.storage_and_layout();
     let Storage::Cpu(storage) = &*storage else {
         candle_core::bail!("a CPU tensor without CPU storage");

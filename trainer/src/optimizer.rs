@@ -164,11 +164,7 @@ impl AdamW {
 /// # Errors
 /// When a tensor operation fails.
 pub fn global_norm(gradients: &Gradients) -> Result<f64> {
-    let mut sum = 0.0;
-    for gradient in gradients.values() {
-        sum += sum_of_squares(gradient)?;
-    }
-    Ok(sum.sqrt())
+    Ok(sum_of_squares(gradients.values())?.sqrt())
 }
 
 /// Scale gradients of norm `norm` down to `max_norm`, as PyTorch's `clip_grad_norm_` does.
@@ -208,6 +204,22 @@ mod tests {
         }
         let w = parameters["w"].to_vec1::<f32>().expect("values")[0];
         assert!((w - 0.9).abs() < 1e-3, "{w}");
+    }
+
+    /// In bfloat16 the CPU takes the way of other devices.
+    #[test]
+    fn the_norm_is_that_of_all_gradients_whichever_way_each_is_summed() {
+        let of = |name: &str, values: &[f32], dtype: DType| {
+            let tensor = Tensor::new(values, &Device::Cpu).and_then(|t| t.to_dtype(dtype));
+            (name.to_owned(), tensor.expect("tensor"))
+        };
+        let gradients = Gradients::from([
+            of("a", &[3.0, 4.0], DType::F32),
+            of("b", &[12.0], DType::BF16),
+            of("c", &[84.0], DType::BF16),
+        ]);
+        assert_eq!(global_norm(&gradients).expect("norm"), 85.0);
+        assert_eq!(global_norm(&Gradients::new()).expect("norm"), 0.0);
     }
 
     #[test]

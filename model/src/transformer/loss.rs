@@ -20,9 +20,37 @@ struct Chunk {
     /// After the final norm.
     normed: Tensor,
     /// The chunk's part of the loss.
-    loss: f64,
+    loss: Part,
     /// Gradient by the logits, `[predictions, vocabulary]`.
     dlogits: Tensor,
+}
+
+/// A part of the loss.
+enum Part {
+    /// A number.
+    Known(f64),
+    /// A scalar on the device that computes it; the part is its negative.
+    OnDevice(Tensor),
+}
+
+impl Part {
+    /// The sum of all parts. What is on a device is read from it once, since a reading waits for all that
+    /// it was asked to compute.
+    fn sum(parts: Vec<Self>) -> Result<f64> {
+        let mut sum = 0.0;
+        let mut on_device = Vec::new();
+        for part in parts {
+            match part {
+                Self::Known(part) => sum += part,
+                Self::OnDevice(scalar) => on_device.push(scalar),
+            }
+        }
+        if !on_device.is_empty() {
+            let read = Tensor::stack(&on_device, 0)?.to_vec1::<f32>()?;
+            sum -= read.into_iter().map(f64::from).sum::<f64>();
+        }
+        Ok(sum)
+    }
 }
 
 impl Transformer {
@@ -40,11 +68,11 @@ impl Transformer {
             let total = targets.total()?;
             let rows = Tensor::new(targets.rows.as_slice(), &self.device)?;
             let selected = self.tree_hidden(tree, adapter)?.index_select(&rows, 0)?;
-            let mut loss = 0.0;
+            let mut parts = Vec::new();
             for start in targets.chunks() {
-                loss += self.chunk(&selected, targets, start, total)?.loss;
+                parts.push(self.chunk(&selected, targets, start, total)?.loss);
             }
-            Ok(loss)
+            Part::sum(parts)
         })
     }
 
@@ -59,12 +87,12 @@ impl Transformer {
         let rows = Tensor::new(targets.rows.as_slice(), &self.device)?;
         let selected = hidden.index_select(&rows, 0)?;
         let eps = self.config.rms_norm_eps;
-        let mut loss = 0.0;
+        let mut parts = Vec::new();
         let mut gradients = Vec::new();
         let want_base = pass.trainable == Trainable::Base;
         for start in targets.chunks() {
             let chunk = self.chunk(&selected, targets, start, total)?;
-            loss += chunk.loss;
+            parts.push(chunk.loss);
             if want_base {
                 let name = if self.config.tie_word_embeddings {
                     "model.embed_tokens.weight"
@@ -87,6 +115,7 @@ impl Transformer {
             gradients.push(dx);
         }
         let dx = Tensor::cat(&gradients, 0)?;
+        let loss = Part::sum(parts)?;
         Ok((loss, hidden.zeros_like()?.index_add(&rows, &dx, 0)?))
     }
 
@@ -187,7 +216,7 @@ impl Targets {
     }
 
     /// Loss terms `start..` for these logits, and the gradient by them.
-    fn cross_entropy(&self, logits: &Tensor, start: usize, total: f64) -> Result<(f64, Tensor)> {
+    fn cross_entropy(&self, logits: &Tensor, start: usize, total: f64) -> Result<(Part, Tensor)> {
         let (count, vocabulary) = logits.dims2()?;
         let ids = &self.ids[start..start + count];
         let weights = &self.weights[start..start + count];
@@ -198,13 +227,13 @@ impl Targets {
             let log_p = candle_nn::ops::log_softmax(&wide, 1)?;
             let index = Tensor::new(ids, logits.device())?.unsqueeze(1)?;
             let picked = log_p.gather(&index, 1)?;
-            let loss = (picked.mul(&scaled)?.sum_all()?.to_scalar::<f32>()?).mul_add(-1.0, 0.0);
+            let loss = Part::OnDevice(picked.mul(&scaled)?.sum_all()?);
             let one_hot = log_p
                 .zeros_like()?
                 .scatter_add(&index, &picked.ones_like()?, 1)?;
             let gradient = (log_p.exp()? - one_hot)?.broadcast_mul(&scaled)?;
             // The head's weights are of the logits' type.
-            return Ok((f64::from(loss), gradient.to_dtype(logits.dtype())?));
+            return Ok((loss, gradient.to_dtype(logits.dtype())?));
         }
         use rayon::prelude::*;
         let logits = ops::floats(logits)?;
@@ -225,7 +254,7 @@ impl Targets {
         });
         let loss = losses.iter().sum::<f64>() / total;
         Ok((
-            loss,
+            Part::Known(loss),
             Tensor::from_vec(gradient, (count, vocabulary), &Device::Cpu)?,
         ))
     }
@@ -245,7 +274,37 @@ mod tests {
         let count = targets.rows.len();
         let logits = Tensor::from_vec(chosen, (count, 3), &Device::Cpu).expect("logits");
         let total = targets.total().expect("targets");
-        targets.cross_entropy(&logits, 0, total).expect("loss").0
+        let (loss, _) = targets.cross_entropy(&logits, 0, total).expect("loss");
+        Part::sum(vec![loss]).expect("a number")
+    }
+
+    /// In bfloat16 the CPU takes the way of other devices.
+    #[test]
+    fn the_parts_of_a_loss_add_up_whichever_way_they_are_computed() {
+        let targets = Targets {
+            rows: (0..300).collect(),
+            ids: (0..300).map(|row| row % 3).collect(),
+            weights: vec![1.0; 300],
+        };
+        // Numbers that bfloat16 holds.
+        let values = (0..900u16).map(|at| f32::from(at * 7 % 16) * 0.25);
+        let values: Vec<f32> = values.collect();
+        let logits = Tensor::from_vec(values, (300, 3), &Device::Cpu).expect("logits");
+        let total = targets.total().expect("targets");
+        let sum = |logits: &Tensor| {
+            let parts = targets.chunks().map(|start| {
+                let count = Targets::CHUNK.min(300 - start);
+                let chunk = logits.narrow(0, start, count).expect("a chunk");
+                let chunk = chunk.contiguous().expect("a chunk");
+                let loss = targets.cross_entropy(&chunk, start, total);
+                loss.expect("a part").0
+            });
+            Part::sum(parts.collect()).expect("a number")
+        };
+        let half = logits.to_dtype(candle_core::DType::BF16).expect("halves");
+        let (known, read) = (sum(&logits), sum(&half));
+        assert!(known > 0.5, "{known}");
+        assert!((known - read).abs() < 1e-5 * known, "{known} {read}");
     }
 
     #[test]
