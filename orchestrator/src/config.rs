@@ -103,7 +103,7 @@ pub struct Config {
     pub tasks: TaskConfig,
     /// The starting harness: a folder, or `naive`.
     pub harness: String,
-    /// What one problem may cost; equal for everything that is compared.
+    /// What one problem may cost, equal for everything that is compared; and what the run may.
     pub budget: BudgetConfig,
     /// What the run is to reach: accuracy, or accuracy under a limit.
     #[serde(default)]
@@ -174,8 +174,8 @@ pub struct ModelSource {
     pub arithmetic: ArithmeticKind,
 }
 
-/// What one problem may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What one problem may cost, and the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetConfig {
     /// Generated tokens over all turns.
@@ -185,6 +185,17 @@ pub struct BudgetConfig {
     /// Seconds for the whole run, rests not counted; none means no limit.
     #[serde(default)]
     pub run_seconds: Option<u64>,
+    /// Rollouts of the whole run; none means no limit.
+    #[serde(default)]
+    pub run_rollouts: Option<u64>,
+    /// Prompt and generated tokens of the whole run, those of the critic's model included; none means no
+    /// limit.
+    #[serde(default)]
+    pub run_tokens: Option<u64>,
+    /// Money for the whole run, by `prices`; none means no limit.
+    #[serde(default)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub run_cost: Option<f64>,
 }
 
 /// The loop over harness patches.

@@ -54,6 +54,9 @@ impl Workshop {
         if let Some(known) = self.store.step::<Critique>(&key).await? {
             return Ok(Some(known));
         }
+        if let Some(reason) = self.stop.reason_to_save() {
+            return Err(RunError::Stopped { reason });
+        }
         let started = Instant::now();
         self.notice(Notice::Began(Phase {
             title: format!("round {round} · critique by {}", chat.name()),
@@ -87,6 +90,7 @@ impl Workshop {
         self.store
             .record_step(&key, kind::CRITIQUE, round, &critique, unix_seconds())
             .await?;
+        self.stop.budget().criticised(&critique.cost.usage);
         Ok(Some(critique))
     }
 

@@ -285,7 +285,7 @@ pub enum RunError {
     #[error("model_loop.sft.device: this build has no CUDA support")]
     NoCuda,
     /// The run stopped in an orderly way and can go on.
-    #[error("stopped: {}", reason.describe())]
+    #[error("stopped: {reason}")]
     Stopped {
         /// Why.
         reason: StopReason,
@@ -444,8 +444,12 @@ impl RunError {
             Self::Stopped { reason: StopReason::File } => {
                 "Remove the file `stop`, then give the same command to go on.".into()
             }
-            Self::Stopped { reason: StopReason::Time } => {
-                "The run can go on with a larger budget.run_seconds: the same command with --set budget.run_seconds=N.".into()
+            Self::Stopped { reason: StopReason::Cap(used) } => {
+                let field = used.cap.field();
+                format!(
+                    "What was in flight is stored. To go on, raise {field} in the configuration and give the same command, \
+                     or add --set {field}=N to it."
+                )
             }
             Self::Stopped { .. } => "Give the same command, or `coharness resume`, to go on.".into(),
             _ => return None,

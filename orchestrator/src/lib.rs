@@ -17,6 +17,7 @@
 //!   [`evaluation`] one harness alone.
 //! - `judges` tries the verifiers that are programs; `counted` writes numbers with their nouns.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
+//! - [`budget`] counts what the whole run has spent of what it may.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
 //!   watches.
 //!
@@ -24,6 +25,7 @@
 
 pub mod arithmetic;
 pub mod base_model;
+pub mod budget;
 pub mod builtin;
 pub mod chat_rows;
 pub mod cli;

@@ -193,7 +193,8 @@ impl Workshop {
         if let Some(known) = self.store.trajectory(&id).await? {
             return Ok(known);
         }
-        if let Some(reason) = self.stop.reason() {
+        let reason = self.stop.reason();
+        if let Some(reason) = reason.or_else(|| self.stop.reason_to_save()) {
             return Err(RunError::Stopped { reason });
         }
         let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
@@ -202,6 +203,7 @@ impl Workshop {
             self.store
                 .record_trajectory(&trajectory, &basis, self.made())
                 .await?;
+            self.stop.budget().rolled_out(&trajectory.usage);
         }
         Ok(trajectory)
     }

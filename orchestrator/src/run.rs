@@ -11,6 +11,7 @@ use registry::{Provenance, Registry, RunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::budget::{RunBudget, Spent, Terms};
 use crate::clock::unix_seconds;
 use crate::config::{Config, Loaded, MatrixKind};
 use crate::critic_chat::ServedChat;
@@ -18,7 +19,7 @@ use crate::error::RunError;
 use crate::history::History;
 use crate::observer::Observer;
 use crate::reference::Reference;
-use crate::report::{EvaluateRow, Report, wall_seconds};
+use crate::report::{EvaluateRow, Report};
 use crate::signs::Signs;
 use crate::splits::Splits;
 use crate::standing::Standing;
@@ -82,14 +83,13 @@ pub async fn run(
     {
         return Ok(Report::read(&store).await?);
     }
-    let spent = wall_seconds(&store.sessions().await?);
-    let left =
-        loaded.config.budget.run_seconds.map(|limit| {
-            Duration::from_secs(limit.saturating_sub(u64::try_from(spent).unwrap_or(0)))
-        });
-    let stop = Arc::new(Stop::new(directory.join("stop"), left));
-    on_stop(Arc::clone(&stop));
+    store.count_prompt_tokens().await?;
+    let spent = Spent::read(&store).await?;
     let signs = Signs::begin(&store).await?;
+    // After the signs: what the budget takes for running time, they have kept.
+    let budget = RunBudget::new(Terms::of(&loaded.config), spent);
+    let stop = Arc::new(Stop::new(directory.join("stop"), Some(budget)));
+    on_stop(Arc::clone(&stop));
     let observer = signs.watching(observer);
     let outcome = async {
         let registry = Registry::open_or_create(&registry_path(&directory))?;
@@ -117,13 +117,19 @@ pub async fn run(
             registry,
             environment,
             observer,
-            stop,
+            stop: Arc::clone(&stop),
         })
         .await?;
         workshop.check_harness(&starting).await?;
         workshop.with_chat(chat).rounds().await
     }
     .await;
+    let outcome = outcome.map_err(|error| match error {
+        RunError::Stopped { reason } => RunError::Stopped {
+            reason: stop.settled(reason),
+        },
+        other => other,
+    });
     // The session's end is a courtesy to `status`; its failure must not hide the run's own outcome.
     let ended = signs.end(&outcome).await;
     outcome?;
@@ -233,14 +239,17 @@ async fn register(
     Ok(())
 }
 
-/// First field in which two configurations differ. More rounds or time for the same run are no
+/// First field in which two configurations differ. More rounds, time or money for the same run are no
 /// difference: they extend it. Nor is another patience with faults, a fuller report, or other memory to
 /// train in and what is computed twice for want of it, which change no weights.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 6] = [
+    const EXTENDS: [&str; 9] = [
         "run.rounds",
         "run.matrix",
         "budget.run_seconds",
+        "budget.run_rollouts",
+        "budget.run_tokens",
+        "budget.run_cost",
         "faults",
         "model_loop.sft.memory_mib",
         "model_loop.sft.recompute",
@@ -352,6 +361,7 @@ mod tests {
         let config = |rounds: u32, matrix: &str, attempts: u32, seed: u32| {
             json!({
                 "run": {"rounds": rounds, "matrix": matrix, "seed": seed},
+                "budget": {"tokens_per_problem": 9, "run_tokens": null, "run_cost": 2.5},
                 "faults": {"attempts": attempts},
                 "model_loop": {"sft": {"batch": 8, "memory_mib": null}},
             })
@@ -361,6 +371,9 @@ mod tests {
         let sft = &mut longer["model_loop"]["sft"];
         sft["memory_mib"] = json!(4096);
         sft["recompute"] = json!("always");
+        let budget =
+            json!({"tokens_per_problem": 9, "run_seconds": 1, "run_rollouts": 2, "run_tokens": 3});
+        longer["budget"] = budget;
         assert_eq!(difference(&before, &longer, ""), None);
         longer["model_loop"]["sft"]["batch"] = json!(4);
         let other = difference(&before, &longer, "");

@@ -1,27 +1,28 @@
-//! Stopping a run in an orderly way: a signal, a stop file, or the run's own time limit.
+//! Stopping a run in an orderly way: a signal, a stop file, or a limit of the run that is reached.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::budget::{Cap, CapUse, RunBudget};
 
 /// Why a run stops before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StopReason {
     /// SIGINT or SIGTERM.
     Signal,
     /// The file `stop` in the run's directory.
     File,
-    /// `budget.run_seconds`.
-    Time,
+    /// A limit of the whole run in `budget`.
+    Cap(CapUse),
 }
 
-impl StopReason {
-    /// For messages.
-    pub fn describe(self) -> &'static str {
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signal => "a signal asked for it",
-            Self::File => "the file `stop` stands in the run's directory",
-            Self::Time => "budget.run_seconds is used up",
+            Self::Signal => f.write_str("a signal asked for it"),
+            Self::File => f.write_str("the file `stop` stands in the run's directory"),
+            Self::Cap(used) => f.write_str(&used.used_up()),
         }
     }
 }
@@ -31,18 +32,16 @@ impl StopReason {
 pub struct Stop {
     signal: AtomicBool,
     file: PathBuf,
-    started: Instant,
-    left: Option<Duration>,
+    budget: RunBudget,
 }
 
 impl Stop {
-    /// Stop for a signal, for `file`, or when `left` has passed from now.
-    pub fn new(file: PathBuf, left: Option<Duration>) -> Self {
+    /// Stop for a signal, for `file`, or when the budget is used up; none has no limits.
+    pub fn new(file: PathBuf, budget: Option<RunBudget>) -> Self {
         Self {
             signal: AtomicBool::new(false),
             file,
-            started: Instant::now(),
-            left,
+            budget: budget.unwrap_or_default(),
         }
     }
 
@@ -51,16 +50,36 @@ impl Stop {
         self.signal.store(true, Ordering::SeqCst);
     }
 
-    /// Whether to stop now.
+    /// What the run may spend.
+    pub fn budget(&self) -> &RunBudget {
+        &self.budget
+    }
+
+    /// Whether to stop now, whatever comes next.
     pub fn reason(&self) -> Option<StopReason> {
         if self.signal.load(Ordering::SeqCst) {
             Some(StopReason::Signal)
-        } else if self.left.is_some_and(|left| self.started.elapsed() >= left) {
-            Some(StopReason::Time)
+        } else if let Some(used) = self.budget.reached(&[Cap::Seconds]) {
+            Some(StopReason::Cap(used))
         } else if self.file.exists() {
             Some(StopReason::File)
         } else {
             None
+        }
+    }
+
+    /// Whether to stop before what would take rollouts or tokens. What takes none goes on: a training may still
+    /// learn from the last rollouts that could be paid.
+    pub fn reason_to_save(&self) -> Option<StopReason> {
+        let caps = [Cap::Rollouts, Cap::Tokens, Cap::Cost];
+        self.budget.reached(&caps).map(StopReason::Cap)
+    }
+
+    /// The same reason with the numbers of now, once what was in flight has been stored.
+    pub fn settled(&self, reason: StopReason) -> StopReason {
+        match reason {
+            StopReason::Cap(known) => StopReason::Cap(self.budget.used(known.cap).unwrap_or(known)),
+            StopReason::Signal | StopReason::File => reason,
         }
     }
 }

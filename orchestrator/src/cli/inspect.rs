@@ -7,6 +7,7 @@ use clap::Args;
 use registry::{Entry, Origin, Registry};
 
 use super::{RunName, print, say, table};
+use crate::budget::{Spent, Terms};
 use crate::clock::unix_seconds;
 use crate::error::{RunError, told};
 use crate::report::{PatchRow, Report, wall_seconds};
@@ -99,7 +100,12 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
     let mut json = Vec::new();
     let mut is_any_stopped = false;
     for directory in run_directories(root)? {
-        let (report, sessions) = match read_run(&directory).await {
+        let Look {
+            report,
+            sessions,
+            terms,
+            spent,
+        } = match read_run(&directory).await {
             Ok(read) => read,
             // One that is damaged, or of a later version, hides nothing of the others.
             Err(error) => {
@@ -141,8 +147,12 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
         let mut value = serde_json::to_value(&report).unwrap_or_default();
         value["state"] = state.into();
         value["note"] = note.clone().into();
+        value["budget"] = terms.to_json(&spent);
         json.push(value);
-        notes.extend(note.map(|note| format!("{}: {note}", name_of(&directory))));
+        let used = terms.outline(&spent).map(|used| format!("{used} spent"));
+        for line in [note, used].into_iter().flatten() {
+            notes.push(format!("{}: {line}", name_of(&directory)));
+        }
     }
     if args.json {
         print(&serde_json::to_string_pretty(&json).unwrap_or_default());
@@ -316,12 +326,30 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
 }
 
 /// Everything that `status` tells of a run.
-async fn read_run(directory: &Path) -> Result<(Report, Vec<SessionRow>), StoreError> {
+struct Look {
+    report: Report,
+    sessions: Vec<SessionRow>,
+    terms: Terms,
+    spent: Spent,
+}
+
+impl Look {
+    async fn at(store: &Store) -> Result<Self, StoreError> {
+        let run = store.run().await?;
+        Ok(Self {
+            report: Report::read(store).await?,
+            sessions: store.sessions().await?,
+            terms: run.as_ref().map(Terms::saved).unwrap_or_default(),
+            spent: Spent::read(store).await?,
+        })
+    }
+}
+
+async fn read_run(directory: &Path) -> Result<Look, StoreError> {
     let store = Store::look_at(directory).await?;
-    let report = Report::read(&store).await;
-    let sessions = store.sessions().await;
+    let look = Look::at(&store).await;
     store.close().await;
-    Ok((report?, sessions?))
+    look
 }
 
 async fn read_report(directory: &Path) -> Result<Report, RunError> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::{environment, print, say};
 use crate::base_model::locate;
+use crate::budget::Terms;
 use crate::config::{
     Config, DeviceKind, GateConfig, GateMode, LlmCriticConfig, Loaded, MatrixKind, MethodKind,
     ModelLoopConfig, Objective, PolicyConfig, RecomputeKind, SplitConfig, StartKind,
@@ -63,6 +64,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
             config.budget.seconds_per_problem
         ),
     ];
+    if let Some(limits) = Terms::of(config).limits() {
+        lines.push(format!("           the whole run: at most {limits}"));
+    }
     if let Objective::AccuracyUnder(limits) = &config.objective {
         lines.push(format!("objective  accuracy under {limits} on average"));
     }

@@ -3,7 +3,7 @@
 
 use super::{
     AdapterDelivery, BudgetConfig, Config, DeviceKind, HarnessLoopConfig, MethodKind, PolicyConfig,
-    RunConfig, retention,
+    PriceConfig, RunConfig, retention,
 };
 
 /// A field, and what is wrong with it.
@@ -31,7 +31,7 @@ impl Config {
         run.check()
             .and_then(|()| policy.check())
             .and_then(|()| tasks.check())
-            .and_then(|()| budget.check())
+            .and_then(|()| budget.check(prices.as_ref()))
             .and_then(|()| faults.check())
             .map_err(owned)?;
         if let Some(prices) = prices {
@@ -95,17 +95,41 @@ impl RunConfig {
 }
 
 impl BudgetConfig {
-    fn check(&self) -> Result<(), Wrong<&'static str>> {
+    fn check(&self, prices: Option<&PriceConfig>) -> Result<(), Wrong<&'static str>> {
         if self.tokens_per_problem == 0 || self.seconds_per_problem == 0 {
             return Err(("budget", "a problem needs at least 1 token and 1 second"));
         }
-        if self.run_seconds == Some(0) {
-            return Err((
+        let counts = [
+            (
+                self.run_seconds,
                 "budget.run_seconds",
                 "must be at least 1; left out, the run may take any time",
-            ));
+            ),
+            (
+                self.run_rollouts,
+                "budget.run_rollouts",
+                "must be at least 1; left out, the run may make any number",
+            ),
+            (
+                self.run_tokens,
+                "budget.run_tokens",
+                "must be at least 1; left out, the run may take any number",
+            ),
+        ];
+        if let Some((_, field, reason)) = counts.into_iter().find(|(count, ..)| *count == Some(0)) {
+            return Err((field, reason));
         }
-        Ok(())
+        match self.run_cost {
+            Some(cost) if !cost.is_finite() || cost <= 0.0 => Err((
+                "budget.run_cost",
+                "must be a number above 0; left out, the run may cost anything",
+            )),
+            Some(_) if prices.is_none() => Err((
+                "budget.run_cost",
+                "needs prices, by which the cost is counted",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! as any other.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use model::decode::EngineOptions;
 use rollout::agent::{Agent, rollout};
@@ -20,6 +21,7 @@ use super::{Arm, Trial};
 use crate::clock::unix_seconds;
 use crate::config::PolicyConfig;
 use crate::error::RunError;
+use crate::stop::Stop;
 use crate::store::{Basis, Made, Store, StoreError};
 use crate::workshop::Workshop;
 
@@ -46,7 +48,7 @@ struct Coming {
 
 impl Coming {
     /// Makes it and, unless policy or sandbox kept it from ending, stores it.
-    async fn make(self, store: Store) -> Result<Trajectory, StoreError> {
+    async fn make(self, store: Store, stop: Arc<Stop>) -> Result<Trajectory, StoreError> {
         let Self {
             agent,
             trial,
@@ -61,6 +63,7 @@ impl Coming {
             store
                 .record_ahead(&trajectory, &basis, Made { round, at })
                 .await?;
+            stop.budget().rolled_out(&trajectory.usage);
         }
         Ok(trajectory)
     }
@@ -106,6 +109,7 @@ impl Ahead {
     pub(super) async fn begin(
         &mut self,
         store: &Store,
+        stop: &Arc<Stop>,
         running: usize,
     ) -> Result<bool, StoreError> {
         while self.coming.front().is_some_and(|next| running < next.most)
@@ -115,7 +119,8 @@ impl Ahead {
                 continue;
             }
             self.ids.insert(next.id.clone());
-            self.flights.spawn(next.make(store.clone()));
+            self.flights
+                .spawn(next.make(store.clone(), Arc::clone(stop)));
             return Ok(true);
         }
         Ok(false)

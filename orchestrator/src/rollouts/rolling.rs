@@ -1,6 +1,7 @@
 //! The rollouts of a phase while they are made.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -149,17 +150,35 @@ impl<'a> Rolling<'a> {
     /// Makes what is missing. After an error, what was in flight is stored all the same; else what is made
     /// ahead may still be in flight.
     pub(super) async fn run(&mut self) -> Result<(), RunError> {
+        let stop = Arc::clone(&self.workshop.stop);
         let mut running = JoinSet::new();
         let mut failure = None;
+        let mut held = None;
         loop {
             let mut wake = None;
             while failure.is_none() && running.len() + self.ahead.in_flight() < self.width {
-                if let Some(reason) = self.workshop.stop.reason() {
+                if let Some(reason) = stop.reason() {
                     failure = Some(RunError::Stopped { reason });
                     break;
                 }
-                match self.next(Instant::now(), running.is_empty()) {
+                let next = match held.take() {
+                    Some(job) => Next::Run(job),
+                    None => self.next(Instant::now(), running.is_empty()),
+                };
+                match next {
                     Next::Run(job) => {
+                        if let Some(reason) = stop.reason_to_save() {
+                            failure = Some(RunError::Stopped { reason });
+                            break;
+                        }
+                        // It is made if one of those in flight comes to nothing.
+                        if stop
+                            .budget()
+                            .is_full(running.len() + self.ahead.in_flight())
+                        {
+                            held = Some(job);
+                            break;
+                        }
                         let (Job::Rollout(index) | Job::Canary(index)) = job;
                         let agent = self.agent(index).clone();
                         let (trial, split) = (self.trial(index).clone(), self.split);
@@ -213,11 +232,20 @@ impl<'a> Rolling<'a> {
     /// Begins a rollout of a later phase beside `running` ones, if there is one and nothing is amiss;
     /// whether it did. A policy that has answered nobody yet isn't asked for more than a phase needs.
     async fn begin_ahead(&mut self, running: usize) -> Result<bool, RunError> {
+        let all = running + self.ahead.in_flight();
+        let stop = &self.workshop.stop;
+        let is_affordable = stop.reason_to_save().is_none() && !stop.budget().is_full(all);
         let is_well = self.rest.is_none()
             && self.workshop.has_answered.load(Ordering::Relaxed)
             && self.lines.iter().all(Line::is_well);
-        let all = running + self.ahead.in_flight();
-        Ok(is_well && self.ahead.begin(&self.workshop.store, all).await?)
+        if !is_well || !is_affordable {
+            return Ok(false);
+        }
+        let workshop = self.workshop;
+        Ok(self
+            .ahead
+            .begin(&workshop.store, &workshop.stop, all)
+            .await?)
     }
 
     /// What to do next, problem by problem over all arms.
@@ -377,6 +405,7 @@ impl<'a> Rolling<'a> {
             .store
             .record_trajectory(&trajectory, &basis, workshop.made())
             .await?;
+        workshop.stop.budget().rolled_out(&trajectory.usage);
         self.advanced(&trajectory, Some(trajectory.usage.completion_tokens));
         self.found[index] = Some(unless_left_out(trajectory));
         Ok(())

@@ -12,15 +12,20 @@ use super::{Store, StoreError};
 
 /// What stands in for the parts that schemas of these versions are without. It belongs to the connection, and
 /// SQLite finds a name there before it looks into the file.
-const STAND_INS: [(RangeInclusive<i64>, &str); 5] = [
+const STAND_INS: [(RangeInclusive<i64>, &str); 6] = [
     (
         1..=1,
         "CREATE TEMP VIEW trajectory AS \
-         SELECT *, NULL AS round, NULL AS done_at, NULL AS basis FROM main.trajectory",
+         SELECT *, NULL AS round, NULL AS done_at, NULL AS basis, NULL AS prompt_tokens FROM main.trajectory",
     ),
     (
         2..=2,
-        "CREATE TEMP VIEW trajectory AS SELECT *, NULL AS basis FROM main.trajectory",
+        "CREATE TEMP VIEW trajectory AS \
+         SELECT *, NULL AS basis, NULL AS prompt_tokens FROM main.trajectory",
+    ),
+    (
+        3..=6,
+        "CREATE TEMP VIEW trajectory AS SELECT *, NULL AS prompt_tokens FROM main.trajectory",
     ),
     (
         1..=3,
@@ -125,6 +130,8 @@ mod tests {
                 let report = Report::read(&store).await.expect("a report");
                 let counts = (report.rollouts, report.gate.rollouts, report.wall_s);
                 assert_eq!(counts, (1, 1, 30), "schema {count}");
+                let sums = store.rollout_sums().await.expect("sums");
+                assert_eq!((sums.rollouts, sums.completion_tokens), (1, 7));
                 let rows = store.trajectories(&TrajectoryFilter::default()).await;
                 assert_eq!(rows.expect("a list").len(), 1);
                 let basis = store.basis(&trajectory().id).await;

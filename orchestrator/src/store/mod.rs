@@ -6,6 +6,7 @@
 
 mod filesystem;
 mod looking;
+mod spent;
 mod trajectories;
 
 use std::io::ErrorKind;
@@ -140,6 +141,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(code.into_owned())
 }
 
+pub use spent::RolloutSums;
 pub use trajectories::{Basis, Made, TrajectoryFilter, TrajectoryRow};
 
 /// A finished step.

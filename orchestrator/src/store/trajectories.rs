@@ -179,8 +179,8 @@ impl Store {
         let split = text(serde_json::to_value(trajectory.split).map_err(unwritable(id))?);
         sqlx::query(
             "INSERT OR IGNORE INTO trajectory (id, task, split, harness, policy, seed, correct, exit, \
-             completion_tokens, wall_ms, body, basis, round, done_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             completion_tokens, wall_ms, body, basis, round, done_at, prompt_tokens) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(id)
         .bind(trajectory.task.as_str())
@@ -196,6 +196,7 @@ impl Store {
         .bind(serde_json::to_string(basis).map_err(unwritable(id))?)
         .bind(i64::from(made.round))
         .bind(made.at)
+        .bind(i64::try_from(trajectory.usage.prompt_tokens).unwrap_or(i64::MAX))
         .execute(&self.pool)
         .await?;
         Ok(())

@@ -122,6 +122,27 @@ fn plan_of_a_run_that_could_start() {
 }
 
 #[test]
+fn a_plan_has_the_limits_of_the_whole_run() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", CONFIG);
+    place.write("model.gguf", "not read by a plan");
+    let mut plan = vec!["run", "--config", "run.yaml", "--dry-run"];
+    for setting in [
+        "prices={prompt_per_million: 1, completion_per_million: 2}",
+        "budget.run_seconds=3600",
+        "budget.run_rollouts=1",
+        "budget.run_tokens=1000000",
+        "budget.run_cost=2.5",
+    ] {
+        plan.extend(["--set", setting]);
+    }
+    let said = place.run(&plan);
+    let line = "           the whole run: at most 3600 s, 1 rollout, 1000000 tokens, cost 2.500\n";
+    assert!(said.contains(line), "{said}");
+}
+
+#[test]
 fn a_plan_of_one_of_each_has_no_plurals() {
     let place = Place::new();
     place.write("tasks.jsonl", &tasks(8));

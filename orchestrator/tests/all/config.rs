@@ -50,9 +50,28 @@ fn a_tolerance_that_lets_no_fraction_pass_or_any() {
 #[test]
 fn a_count_that_leaves_nothing_to_do() {
     let seconds = "seconds_per_problem: 60";
-    let limited = CONFIG.replace(seconds, &format!("{seconds}, run_seconds: 0"));
+    let limited = |limit: &str| CONFIG.replace(seconds, &format!("{seconds}, {limit}"));
     let refused = [
-        (limited, "budget.run_seconds: must be at least 1; left out"),
+        (
+            limited("run_seconds: 0"),
+            "budget.run_seconds: must be at least 1; left out",
+        ),
+        (
+            limited("run_rollouts: 0"),
+            "budget.run_rollouts: must be at least 1; left out",
+        ),
+        (
+            limited("run_tokens: 0"),
+            "budget.run_tokens: must be at least 1; left out",
+        ),
+        (
+            limited("run_cost: 0"),
+            "budget.run_cost: must be a number above 0; left out",
+        ),
+        (
+            limited("run_cost: 2.5"),
+            "budget.run_cost: needs prices, by which",
+        ),
         (
             format!("{CONFIG}harness_loop: {{diagnose_tasks: 0}}\n"),
             "harness_loop.diagnose_tasks: must be at least 1",
@@ -81,6 +100,9 @@ fn a_count_that_leaves_nothing_to_do() {
     // Nothing is gathered for a loop that is off.
     let off = "model_loop: {is_enabled: false, gather_tasks: 0}\n";
     let taken = run_with(&format!("{CONFIG}{off}"));
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+    let prices = "prices: {prompt_per_million: 1, completion_per_million: 2}\n";
+    let taken = run_with(&format!("{}{prices}", limited("run_cost: 2.5")));
     assert!(taken.contains("model.gguf does not exist"), "{taken}");
 }
 

@@ -1,7 +1,7 @@
 //! Runs that nobody watches: what they do without, and what they say of themselves.
 
-use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{FortyTwo, Scene, Scripted, numbered, small};
 use crate::server::{Answer, config, number, serve};
-use crate::{Place, tasks};
+use crate::{Place, forget_times, tasks, write_harness};
 
 /// A critic's model that talks, and one that can't be had.
 #[test]
@@ -158,6 +158,178 @@ harness_loop: {iterations: 1, diagnose_tasks: 2}
         (&finished["state"], &finished["note"]),
         (&json!("finished"), &Value::Null)
     );
+}
+
+/// Tokens that [`Metered`] counts for a request.
+const REQUEST_TOKENS: usize = 110;
+
+/// A policy's server that counts what it is asked for, and takes its time while it is slow.
+struct Metered {
+    url: String,
+    asked: Arc<AtomicUsize>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Metered {
+    fn new() -> Self {
+        let (asked, is_slow): (Arc<AtomicUsize>, Arc<AtomicBool>) = Default::default();
+        let (count, slow) = (Arc::clone(&asked), Arc::clone(&is_slow));
+        let url = serve(move |request| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if slow.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            // The tool is never called, which the critic has patches for.
+            let number = number(request);
+            let answer = number + 1 + u32::from(number.is_multiple_of(3));
+            let text = format!("I think it is \\boxed{{{answer}}}.");
+            let choice = json!({"message": {"content": text}, "finish_reason": "stop"});
+            let usage = json!({"prompt_tokens": 100, "completion_tokens": 10});
+            Answer::Body(json!({"choices": [choice], "usage": usage}))
+        });
+        Self {
+            url,
+            asked,
+            is_slow,
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// A place with a run on this server that makes three rollouts at a time, 0.2 of cost each.
+    fn place(&self) -> Place {
+        let place = Place::new();
+        place.write("tasks.jsonl", &tasks(30));
+        write_harness(&place, "three", |text| {
+            text.replace("parallel_rollouts: 64", "parallel_rollouts: 3")
+        });
+        let more = "gate: {mode: paper, tasks: 4, retest_every: 0, reference_every: 0}
+harness_loop: {iterations: 1, diagnose_tasks: 10, candidates: 1}
+prices: {prompt_per_million: 1000, completion_per_million: 10000}
+";
+        let config = config(&self.url, "{evolve: 10, gate: 10, test: 10}", more);
+        let config = config.replace("harness: naive", "harness: three");
+        place.write("run.yaml", &config);
+        place
+    }
+}
+
+/// Runs what stands in a place under a limit, if there is one.
+fn run_within(place: &Place, limit: Option<&str>) -> Output {
+    let mut arguments = vec!["run", "--config", "run.yaml", "--json"];
+    arguments.extend(limit.into_iter().flat_map(|limit| ["--set", limit]));
+    place.command(&arguments).output().expect("runs")
+}
+
+/// The report of a run that has finished.
+fn finished(place: &Place, output: &Output) -> Value {
+    assert!(output.status.success(), "{}", place.transcript(output));
+    let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    forget_times(&mut report);
+    report
+}
+
+#[test]
+fn a_run_stops_at_each_of_its_limits_and_comes_to_the_same_with_more() {
+    let server = Metered::new();
+    let unlimited = server.place();
+    let whole = finished(&unlimited, &run_within(&unlimited, None));
+    let decided = whole["patch_decisions"].as_array().expect("a list");
+    assert!(!decided.is_empty(), "{whole}");
+    // What a request may take too much while two others are in flight; seconds are anybody's guess.
+    for (measure, limit, most, more) in [
+        ("rollouts", "7", 7.0, "1000"),
+        ("tokens", "1000", 1_320.0, "1000000"),
+        ("cost", "1.5", 2.1, "1000"),
+        ("seconds", "2", f64::INFINITY, "1000000"),
+    ] {
+        server.asked.store(0, Ordering::SeqCst);
+        server.is_slow.store(measure == "seconds", Ordering::SeqCst);
+        let place = server.place();
+        let field = format!("budget.run_{measure}");
+        let limited = format!("{field}={limit}");
+        let stopped = run_within(&place, Some(&limited));
+        let told = place.transcript(&stopped);
+        assert_eq!(stopped.status.code(), Some(4), "{told}");
+        for part in [
+            format!("error: stopped: {field} is used up: "),
+            format!("--set {field}=N"),
+        ] {
+            assert!(told.contains(&part), "{part} in {told}");
+        }
+        let left = status(&place);
+        let spent = left["budget"][measure]["spent"].as_f64();
+        let spent = spent.expect("a number");
+        let least: f64 = limit.parse().expect("a number");
+        assert!((least..=most).contains(&spent), "{spent} {measure}");
+        if measure == "tokens" {
+            let over = spent - least;
+            let over = format!("{spent:.0} of 1000 tokens, {over:.0} tokens beyond it");
+            assert!(told.contains(&over), "{over} in {told}");
+        }
+        let note = left["note"].as_str().unwrap_or_default();
+        let reason = format!("stopped: {field} is used up: ");
+        assert!(note.starts_with(&reason), "{left}");
+        let shown = place.run(&["status"]);
+        assert!(shown.contains(" spent\n"), "{shown}");
+
+        // Another process counts what the first has stored.
+        let asked = server.asked();
+        let again = run_within(&place, Some(&limited));
+        assert_eq!(again.status.code(), Some(4), "{}", place.transcript(&again));
+        assert_eq!(server.asked(), asked);
+
+        server.is_slow.store(false, Ordering::SeqCst);
+        let extended = run_within(&place, Some(&format!("{field}={more}")));
+        assert_eq!(finished(&place, &extended), whole, "{measure}");
+        // Nothing was made twice, and all of it is counted.
+        let tokens = &status(&place)["budget"]["tokens"]["spent"];
+        assert_eq!(*tokens, json!(REQUEST_TOKENS * server.asked()));
+    }
+}
+
+#[test]
+fn what_a_killed_process_has_stored_is_counted() {
+    let server = Metered::new();
+    server.is_slow.store(true, Ordering::SeqCst);
+    let place = server.place();
+    let mut child = place
+        .command(&["run", "--config", "run.yaml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    let stored = || status(&place)["budget"]["rollouts"]["spent"].as_u64();
+    wait_until("rollouts are stored", || stored() >= Some(4));
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    let (stored, asked) = (stored().expect("a count"), server.asked());
+    let limit = format!("budget.run_rollouts={stored}");
+    let stopped = run_within(&place, Some(&limit));
+    let told = place.transcript(&stopped);
+    assert_eq!(stopped.status.code(), Some(4), "{told}");
+    let used = format!("is used up: {stored} of {stored} rollouts\n");
+    assert!(told.contains(&used), "{used} in {told}");
+    assert_eq!(server.asked(), asked);
+}
+
+/// A server that counts no tokens takes none of the limit's meaning.
+#[test]
+fn tokens_that_a_server_leaves_out_are_estimated() {
+    let url = serve(|request| {
+        let answer = number(request) + 1;
+        Answer::Says(format!("The answer is \\boxed{{{answer}}}."))
+    });
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    let splits = "{evolve: 2, gate: 4, test: 2}";
+    place.write("run.yaml", &config(&url, splits, ""));
+    let stopped = run_within(&place, Some("budget.run_tokens=20"));
+    let told = place.transcript(&stopped);
+    assert_eq!(stopped.status.code(), Some(4), "{told}");
+    assert!(told.contains("budget.run_tokens is used up: "), "{told}");
 }
 
 /// Replies to so many requests and breaks down with the next one, as an engine does whose thread panics.

@@ -1,0 +1,126 @@
+//! What the rollouts in the store took: every one of them, also those made ahead that no phase has asked for.
+
+use sqlx::Row;
+
+use super::{Store, StoreError};
+
+/// Sums over all stored rollouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RolloutSums {
+    /// Rollouts.
+    pub rollouts: u64,
+    /// Prompt tokens of every turn, cached ones included, as far as they were counted.
+    pub prompt_tokens: u64,
+    /// Generated tokens.
+    pub completion_tokens: u64,
+}
+
+impl Store {
+    /// What all stored rollouts took.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn rollout_sums(&self) -> Result<RolloutSums, StoreError> {
+        let row = sqlx::query(
+            "SELECT COUNT(*) AS rollouts, COALESCE(SUM(prompt_tokens), 0) AS prompt, \
+             COALESCE(SUM(completion_tokens), 0) AS completion FROM trajectory",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let sum = |name: &str| -> Result<u64, StoreError> {
+            let value: i64 = row.try_get(name)?;
+            Ok(u64::try_from(value).unwrap_or(0))
+        };
+        Ok(RolloutSums {
+            rollouts: sum("rollouts")?,
+            prompt_tokens: sum("prompt")?,
+            completion_tokens: sum("completion")?,
+        })
+    }
+
+    /// Count the prompt tokens of rollouts that an earlier version stored. A damaged one stays uncounted.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn count_prompt_tokens(&self) -> Result<(), StoreError> {
+        let rows = sqlx::query("SELECT id FROM trajectory WHERE prompt_tokens IS NULL")
+            .fetch_all(&self.pool)
+            .await?;
+        for row in rows {
+            let id: String = row.try_get("id")?;
+            let trajectory = match self.trajectory_of(&id).await {
+                Ok(Some(trajectory)) => trajectory,
+                Ok(None) | Err(StoreError::Body { .. } | StoreError::Record { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let tokens = i64::try_from(trajectory.usage.prompt_tokens).unwrap_or(i64::MAX);
+            sqlx::query("UPDATE trajectory SET prompt_tokens = ? WHERE id = ?")
+                .bind(tokens)
+                .bind(id)
+                .execute(&self.pool)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::Usage;
+    use rollout::task::{Task, TaskId};
+    use rollout::trajectory::Trajectory;
+    use rollout::verifier::VerifierKind;
+
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+    use crate::store::{Basis, Made};
+
+    #[tokio::test]
+    async fn rollouts_of_an_earlier_version_are_counted_once_a_run_goes_on() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        let task = Task {
+            id: TaskId::new("t"),
+            problem: "How many?".into(),
+            answer: "7".into(),
+        };
+        let kept = Trajectory {
+            usage: Usage {
+                prompt_tokens: 300,
+                completion_tokens: 40,
+                ..Usage::default()
+            },
+            ..trajectory()
+        };
+        let basis = Basis::of(&task, &VerifierKind::Integer);
+        let made = Made { round: 1, at: 0 };
+        let recorded = store.record_ahead(&kept, &basis, made).await;
+        recorded.expect("recorded");
+        let sums = RolloutSums {
+            rollouts: 1,
+            prompt_tokens: 300,
+            completion_tokens: 40,
+        };
+        assert_eq!(store.rollout_sums().await.expect("sums"), sums);
+
+        for statement in [
+            "UPDATE trajectory SET prompt_tokens = NULL",
+            "INSERT INTO trajectory (id, task, split, harness, policy, seed, correct, exit, completion_tokens, \
+             wall_ms, body) VALUES ('damaged', 't', 'gate', 'h', 'p', '0', 1, 'answered', 7, 1, x'')",
+        ] {
+            sqlx::query(statement)
+                .execute(&store.pool)
+                .await
+                .expect("a statement");
+        }
+        let uncounted = store.rollout_sums().await.expect("sums");
+        assert_eq!(uncounted.prompt_tokens, 0);
+        store.count_prompt_tokens().await.expect("counted");
+        let sums = RolloutSums {
+            rollouts: 2,
+            prompt_tokens: 300,
+            completion_tokens: 47,
+        };
+        assert_eq!(store.rollout_sums().await.expect("sums"), sums);
+    }
+}
