@@ -1,16 +1,20 @@
 //! Runs that nobody watches: what they do without, and what they say of themselves.
 
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use coharness::clock::unix_seconds;
 use coharness::error::RunError;
 use coharness::history::History;
 use coharness::splits::Splits;
 use model::decode::EngineError;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rollout::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, PolicyId};
 use serde_json::{Value, json};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::scene::{FortyTwo, Scene, Scripted, numbered, small};
 use crate::server::{Answer, config, number, serve};
@@ -158,6 +162,73 @@ harness_loop: {iterations: 1, diagnose_tasks: 2}
         (&finished["state"], &finished["note"]),
         (&json!("finished"), &Value::Null)
     );
+}
+
+fn send(child: &Child, signal: Signal) {
+    let process = i32::try_from(child.id()).expect("a process id");
+    kill(Pid::from_raw(process), signal).expect("a signal");
+}
+
+/// Its sign of life is made older than it is: a minute is long for a test.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_process_is_frozen_is_stale_until_it_goes_on() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let is_over = Mutex::new(is_over);
+    // No reply comes before the test is over: the process writes nothing but signs of life.
+    let url = serve(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        if let Ok(is_over) = is_over.lock() {
+            let _ = is_over.recv();
+        }
+        Answer::Cut
+    });
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    let splits = "{evolve: 2, gate: 4, test: 2}";
+    place.write("run.yaml", &config(&url, splits, ""));
+    let mut child = place
+        .command(&["run", "--config", "run.yaml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    wait_until("the run asks", || asked.load(Ordering::SeqCst) > 0);
+    assert_eq!(status(&place)["state"], "running");
+
+    send(&child, Signal::SIGSTOP);
+    // What was being written is written.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let database = place.path().join(".coharness/runs/small-seed0/run.db");
+    let options = SqliteConnectOptions::new().filename(&database);
+    let pool = SqlitePool::connect_with(options).await.expect("a database");
+    for (silence_s, state) in [(30, "running"), (90, "stale")] {
+        sqlx::query("UPDATE session SET seen_at = ?")
+            .bind(unix_seconds() - silence_s)
+            .execute(&pool)
+            .await
+            .expect("a sign");
+        let frozen = status(&place);
+        assert_eq!(frozen["state"], state, "{frozen}");
+        let note = frozen["note"].as_str().unwrap_or_default();
+        let is_told = note.starts_with("no sign of life for ");
+        assert_eq!(is_told, state == "stale", "{frozen}");
+    }
+    pool.close().await;
+    let shown = place.run(&["status"]);
+    assert!(
+        shown.contains("small-seed0: no sign of life for "),
+        "{shown}"
+    );
+
+    send(&child, Signal::SIGCONT);
+    wait_until("the run gives signs", || {
+        status(&place)["state"] == "running"
+    });
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    drop(over);
 }
 
 /// Tokens that [`Metered`] counts for a request.
