@@ -118,6 +118,10 @@ impl Tokens {
     fn total(self) -> u64 {
         self.prompt + self.completion
     }
+
+    fn cost(self, prices: &PriceConfig) -> f64 {
+        prices.cost_of(self.prompt, self.completion)
+    }
 }
 
 /// What a run has spent.
@@ -163,6 +167,8 @@ pub struct Terms {
     pub budget: Option<BudgetConfig>,
     /// `prices`.
     pub prices: Option<PriceConfig>,
+    /// `critic.llm.prices`.
+    pub critic_prices: Option<PriceConfig>,
 }
 
 impl Terms {
@@ -171,6 +177,7 @@ impl Terms {
         Self {
             budget: Some(config.budget),
             prices: config.prices,
+            critic_prices: config.critic.llm.as_ref().and_then(|llm| llm.prices),
         }
     }
 
@@ -180,6 +187,7 @@ impl Terms {
         Self {
             budget: field(&saved, "/config/budget"),
             prices: field(&saved, "/config/prices"),
+            critic_prices: field(&saved, "/config/critic/llm/prices"),
         }
     }
 
@@ -193,15 +201,19 @@ impl Terms {
         }
     }
 
-    /// What is spent by the measure of a limit; no money without prices.
+    /// What is spent by the measure of a limit; no money of a model without prices.
     fn amount(&self, cap: Cap, spent: &Spent) -> Option<f64> {
         match cap {
             Cap::Seconds => Some(spent.seconds as f64),
             Cap::Rollouts => Some(spent.rollouts as f64),
             Cap::Tokens => Some((spent.policy.total() + spent.critic.total()) as f64),
             Cap::Cost => {
-                let Tokens { prompt, completion } = spent.policy;
-                self.prices.map(|prices| prices.cost_of(prompt, completion))
+                let policy = self.prices.map(|prices| spent.policy.cost(&prices));
+                let critic = self.critic_prices.map(|prices| spent.critic.cost(&prices));
+                match (policy, critic) {
+                    (Some(policy), Some(critic)) => Some(policy + critic),
+                    (policy, critic) => policy.or(critic),
+                }
             }
         }
     }
@@ -354,6 +366,7 @@ mod tests {
         let terms = Terms {
             budget: Some(budget),
             prices: Some(PRICES),
+            critic_prices: None,
         };
         RunBudget::new(terms, Spent::default())
     }
@@ -395,8 +408,9 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_the_critics_model_count_and_have_no_price_of_the_policys() {
-        let budget = limited(budget(9, 500, 1.0));
+    fn tokens_of_the_critics_model_count_and_have_prices_of_their_own() {
+        let limits = budget(9, 500, 1.0);
+        let budget = limited(limits);
         budget.criticised(&usage(400, 99));
         assert_eq!(budget.reached(&COUNTED), None);
         budget.criticised(&usage(1, 0));
@@ -404,6 +418,21 @@ mod tests {
         assert_eq!(reached.cap, Cap::Tokens);
         let cost = budget.used(Cap::Cost).expect("a limit");
         assert!(cost.spent.abs() < 1e-12, "{cost:?}");
+
+        let terms = Terms {
+            budget: Some(limits),
+            prices: Some(PRICES),
+            critic_prices: Some(PriceConfig {
+                prompt_per_million: 2e3,
+                completion_per_million: 4e3,
+            }),
+        };
+        let budget = RunBudget::new(terms, Spent::default());
+        budget.rolled_out(&usage(20, 2));
+        budget.criticised(&usage(300, 50));
+        let reached = budget.reached(&COUNTED).expect("a limit");
+        assert_eq!(reached.cap, Cap::Cost);
+        assert!((reached.spent - 1.2).abs() < 1e-9, "{reached:?}");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ mod sections;
 use critic::{Critique, Foresight};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Terms;
 use crate::gate::decide::Verdict;
 use crate::left_out::LeftOutRow;
 use crate::store::{SessionRow, Store, StoreError};
@@ -148,6 +149,7 @@ impl Report {
         let rounds = cells.iter().filter_map(|row| RoundCell::of(row, &cells));
         let rounds: Vec<RoundCell> = rounds.collect();
         let is_finished = run.as_ref().is_some_and(|r| r.finished_at.is_some());
+        let critic_prices = run.as_ref().and_then(|run| Terms::saved(run).critic_prices);
         let patches = tally(&mut patch_decisions.iter().map(|p| &p.verdict));
         let weights = tally(&mut weight_decisions.iter().map(|w| &w.verdict));
         let accepted = patches.accepted + weights.accepted;
@@ -170,7 +172,7 @@ impl Report {
             patches,
             weights,
             gate,
-            critic: (!critiques.is_empty()).then(|| CriticSection::of(&critiques)),
+            critic: (!critiques.is_empty()).then(|| CriticSection::of(&critiques, critic_prices)),
             scoreboard: sections::scores(&patch_decisions),
             foresight: patch_decisions
                 .iter()

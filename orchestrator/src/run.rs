@@ -240,16 +240,18 @@ async fn register(
 }
 
 /// First field in which two configurations differ. More rounds, time or money for the same run are no
-/// difference: they extend it. Nor is another patience with faults, a fuller report, or other memory to
-/// train in and what is computed twice for want of it, which change no weights.
+/// difference: they extend it. Nor is another patience with faults, a fuller report, other memory to train in
+/// and what is computed twice for want of it, which change no weights, or what the critic's model costs, by
+/// which nothing is decided.
 fn difference(a: &Value, b: &Value, path: &str) -> Option<String> {
-    const EXTENDS: [&str; 9] = [
+    const EXTENDS: [&str; 10] = [
         "run.rounds",
         "run.matrix",
         "budget.run_seconds",
         "budget.run_rollouts",
         "budget.run_tokens",
         "budget.run_cost",
+        "critic.llm.prices",
         "faults",
         "model_loop.sft.memory_mib",
         "model_loop.sft.recompute",
@@ -362,6 +364,7 @@ mod tests {
             json!({
                 "run": {"rounds": rounds, "matrix": matrix, "seed": seed},
                 "budget": {"tokens_per_problem": 9, "run_tokens": null, "run_cost": 2.5},
+                "critic": {"llm": {"model": "m", "prices": null}},
                 "faults": {"attempts": attempts},
                 "model_loop": {"sft": {"batch": 8, "memory_mib": null}},
             })
@@ -374,6 +377,7 @@ mod tests {
         let budget =
             json!({"tokens_per_problem": 9, "run_seconds": 1, "run_rollouts": 2, "run_tokens": 3});
         longer["budget"] = budget;
+        longer["critic"]["llm"]["prices"] = json!({"prompt_per_million": 1});
         assert_eq!(difference(&before, &longer, ""), None);
         longer["model_loop"]["sft"]["batch"] = json!(4);
         let other = difference(&before, &longer, "");

@@ -249,10 +249,13 @@ pub(crate) fn report(report: &Report) -> String {
     }
     if let Some(critic) = &report.critic {
         out.push_str(&format!(
-            "the critic's model took {}, {} read and {} written; {}, {} with rules{}\n",
+            "the critic's model took {}, {} read and {} written{}; {}, {} with rules{}\n",
             counted(critic.calls, "request"),
             counted(critic.prompt_tokens, "token"),
             critic.completion_tokens,
+            critic
+                .cost
+                .map_or_else(String::new, |cost| format!(", cost {}", digits(cost))),
             counted(critic.records, "record"),
             counted(critic.disagreements, "disagreement"),
             match critic.skipped {

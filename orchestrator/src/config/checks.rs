@@ -35,7 +35,8 @@ impl Config {
             .and_then(|()| faults.check())
             .map_err(owned)?;
         if let Some(prices) = prices {
-            prices.check().map_err(owned)?;
+            let fields = ["prices.prompt_per_million", "prices.completion_per_million"];
+            prices.check(fields).map_err(owned)?;
         }
         objective
             .check(prices.as_ref())

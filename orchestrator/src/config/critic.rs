@@ -4,6 +4,8 @@ use critic::{GrowthLimits, LlmOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::PriceConfig;
+
 /// Who says why rollouts fail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -40,6 +42,9 @@ pub struct LlmCriticConfig {
     /// Times that a reply which can't be used is asked for again in one critique.
     #[serde(default = "retries")]
     pub retries: u32,
+    /// What its tokens cost; none where money is of no interest.
+    #[serde(default)]
+    pub prices: Option<PriceConfig>,
 }
 
 fn max_tokens() -> u32 {
@@ -125,7 +130,11 @@ impl LlmCriticConfig {
                 "excerpt_rounds and retries must be at most 16",
             ));
         }
-        Ok(())
+        let fields = [
+            "critic.llm.prices.prompt_per_million",
+            "critic.llm.prices.completion_per_million",
+        ];
+        self.prices.map_or(Ok(()), |prices| prices.check(fields))
     }
 }
 
@@ -136,6 +145,17 @@ mod tests {
     fn config(more: &str) -> CriticConfig {
         let text = format!("{{llm: {{base_url: 'http://127.0.0.1:1/v1', model: m, {more}}}}}");
         harness::yaml::from_str(&text).expect("a section")
+    }
+
+    #[test]
+    fn prices_are_from_0_on() {
+        let priced = |prices: &str| config(&format!("prices: {prices}")).check();
+        let free = "{prompt_per_million: 0, completion_per_million: 0}";
+        assert_eq!(priced(free), Ok(()));
+        let paid = "{prompt_per_million: 2.5, completion_per_million: -10}";
+        let (field, reason) = priced(paid).expect_err("out of range");
+        assert_eq!(field, "critic.llm.prices.completion_per_million");
+        assert_eq!(reason, "must be a number from 0 on");
     }
 
     #[test]

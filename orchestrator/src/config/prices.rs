@@ -1,9 +1,9 @@
-//! The section `prices`.
+//! The section `prices`, and the prices of the critic's model.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the policy's tokens cost, in whatever currency.
+/// What a model's tokens cost, in whatever currency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
@@ -23,21 +23,21 @@ impl PriceConfig {
             + cost(completion_tokens, self.completion_per_million)
     }
 
-    /// The field that is out of range, and what would be right.
+    /// The field that is out of range, and what would be right; `fields` are the names of both, the prompt's
+    /// first.
     ///
     /// # Errors
     /// When there is one.
-    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+    pub fn check(&self, fields: [&'static str; 2]) -> Result<(), (&'static str, &'static str)> {
         let is_price = |price: f64| price.is_finite() && price >= 0.0;
-        if !is_price(self.prompt_per_million) {
-            return Err(("prices.prompt_per_million", "must be a number from 0 on"));
+        let prices = [self.prompt_per_million, self.completion_per_million];
+        match fields
+            .into_iter()
+            .zip(prices)
+            .find(|(_, price)| !is_price(*price))
+        {
+            Some((field, _)) => Err((field, "must be a number from 0 on")),
+            None => Ok(()),
         }
-        if !is_price(self.completion_per_million) {
-            return Err((
-                "prices.completion_per_million",
-                "must be a number from 0 on",
-            ));
-        }
-        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use rollout::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::{EvaluateRow, PatchRow};
+use crate::config::PriceConfig;
 use crate::gate::decide::Verdict;
 use crate::gate::evidence::PassRate;
 
@@ -45,6 +46,8 @@ pub struct CriticSection {
     pub completion_tokens: u64,
     /// Whether the server left counts out and they were estimated.
     pub is_estimated: bool,
+    /// Money, by `critic.llm.prices`; none without.
+    pub cost: Option<f64>,
     /// Records that it gave.
     pub records: usize,
     /// Quotes, findings and suggestions that were dropped.
@@ -54,12 +57,13 @@ pub struct CriticSection {
 }
 
 impl CriticSection {
-    pub(super) fn of(critiques: &[Critique]) -> Self {
+    pub(super) fn of(critiques: &[Critique], prices: Option<PriceConfig>) -> Self {
         let usage: Usage = critiques.iter().map(|c| &c.cost.usage).sum();
         let mut section = Self {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
             is_estimated: usage.is_estimated,
+            cost: prices.map(|prices| prices.cost_of(usage.prompt_tokens, usage.completion_tokens)),
             ..Self::default()
         };
         for critique in critiques {

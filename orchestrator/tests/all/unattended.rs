@@ -42,7 +42,8 @@ fn a_run_goes_on_without_its_critics_model() {
         let more = format!(
             "gate: {{mode: paper, tasks: 4, retest_every: 0, reference_every: 0}}
 harness_loop: {{iterations: 1, diagnose_tasks: 10, candidates: 1}}
-critic: {{llm: {{base_url: '{critic}', model: c}}}}
+critic:
+  llm: {{base_url: '{critic}', model: c, prices: {{prompt_per_million: 200, completion_per_million: 1000}}}}
 "
         );
         let splits = "{evolve: 10, gate: 10, test: 10}";
@@ -64,6 +65,12 @@ critic: {{llm: {{base_url: '{critic}', model: c}}}}
             (&critic["critiques"], &critic["skipped"]),
             (&json!(1), &json!(1))
         );
+        let tokens = |field: &str| critic[field].as_f64().expect("a count");
+        let cost = 2e-4 * tokens("prompt_tokens") + 1e-3 * tokens("completion_tokens");
+        let told = critic["cost"].as_f64().expect("there are prices");
+        assert!((told - cost).abs() < 1e-9, "{critic}");
+        let shown = place.run(&["report"]);
+        assert!(shown.contains(" written, cost "), "{shown}");
         let decided = report["patch_decisions"].as_array().expect("a list");
         assert!(!decided.is_empty(), "{report}");
     }
