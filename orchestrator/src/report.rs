@@ -153,10 +153,16 @@ impl Report {
         let patches = tally(&mut patch_decisions.iter().map(|p| &p.verdict));
         let weights = tally(&mut weight_decisions.iter().map(|w| &w.verdict));
         let accepted = patches.accepted + weights.accepted;
+        let removals: Vec<RemovalRow> = rows_of(store, kind::REMOVAL).await?;
+        let references: Vec<ReferenceRow> = rows_of(store, kind::REFERENCE).await?;
+        let measured = patch_decisions.iter().map(|row| &row.stages);
+        let measured = measured.chain(weight_decisions.iter().map(|row| &row.stages));
+        let measured = measured.chain(removals.iter().map(|row| &row.stages));
         let gate = GateSection {
             rollouts: totals.gate_rollouts,
             rollouts_per_acceptance: (accepted > 0)
                 .then(|| totals.gate_rollouts as f64 / f64::from(accepted)),
+            decisions: measured.filter(|stages| !stages.is_empty()).count() + references.len(),
         };
         Ok(Self {
             run: run.map(|r| r.name).unwrap_or_default(),
@@ -193,9 +199,9 @@ impl Report {
             weight_decisions,
             trainings: rows_of(store, kind::TRAIN).await?,
             left_out_rows: rows_of(store, kind::LEFT_OUT).await?,
-            removals: rows_of(store, kind::REMOVAL).await?,
+            removals,
             retention: rows_of(store, kind::RETENTION).await?,
-            references: rows_of(store, kind::REFERENCE).await?,
+            references,
             rollbacks,
         })
     }
@@ -224,7 +230,39 @@ pub fn wall_seconds(sessions: &[SessionRow]) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[tokio::test]
+    async fn every_decision_that_used_the_gates_problems_is_counted() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        let delta =
+            json!({"estimate": 0.5, "low": 0.1, "high": 0.8, "gained": 2, "lost": 0, "pairs": 4});
+        let stages = json!([{"delta_in": delta, "delta_out": delta}]);
+        let decided = |stages: &serde_json::Value| {
+            json!({"round": 1, "iteration": 1, "candidate": 1, "parent": "v1", "version": null, "dimension": "P",
+                "summary": "s", "root_cause": "r", "ops": [], "stages": stages, "evidence": null, "rollouts": 8,
+                "verdict": {"verdict": "deferred"}, "policy": "p"})
+        };
+        let weights = json!({"round": 1, "adapter": "a", "version": "v1", "stages": stages, "evidence": null,
+            "rollouts": 8, "verdict": {"verdict": "accepted"}});
+        let removal = json!({"round": 2, "removes": "v2", "parent": "v2", "version": null, "dimension": "P",
+            "summary": "s", "stages": stages, "evidence": null, "rollouts": 8,
+            "verdict": {"verdict": "deferred"}, "policy": "p"});
+        for (key, kind, row) in [
+            ("measured", kind::PATCH, decided(&stages)),
+            ("nothing to measure on", kind::PATCH, decided(&json!([]))),
+            ("weights", kind::WEIGHTS, weights),
+            ("removal", kind::REMOVAL, removal),
+        ] {
+            let recorded = store.record_step(key, kind, 1, &row, 0).await;
+            recorded.expect("a step");
+        }
+        let report = Report::read(&store).await.expect("a report");
+        assert_eq!(report.gate.decisions, 3);
+    }
 
     #[test]
     fn a_clock_that_is_set_makes_no_run_longer_or_shorter() {

@@ -154,6 +154,12 @@ pub(crate) fn report(report: &Report) -> String {
             counted(report.gate.rollouts, "rollout")
         ));
     }
+    if report.gate.decisions > 0 {
+        out.push_str(&format!(
+            "the gate's problems have served {}, the sealed test none\n",
+            counted(report.gate.decisions, "decision")
+        ));
+    }
     let mut told = BTreeSet::new();
     for row in report.diagnoses.iter().filter(|row| row.failed > 0) {
         if told.insert(row.version.as_str()) {
@@ -471,6 +477,8 @@ mod tests {
         assert!(text.contains("pass@1 after round 3, same"), "{text}");
         assert_eq!(missing(&text), 2, "{text}");
         assert_eq!(text.matches("50.0% [20.0, 80.0]").count(), 2, "{text}");
+        shown.gate.decisions = 1;
+        assert!(report(&shown).contains("have served 1 decision, the"));
         shown.is_finished = true;
         assert!(report(&shown).contains("pass@1, same problems"));
     }

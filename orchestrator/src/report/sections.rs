@@ -27,6 +27,10 @@ pub struct GateSection {
     pub rollouts: i64,
     /// Those for each accepted patch or weight update; none without acceptance.
     pub rollouts_per_acceptance: Option<f64>,
+    /// Decisions that were measured on the gate's problems: on patches, weights, removals, and the head beside
+    /// the references. Each uses the same problems once more.
+    #[serde(default)]
+    pub decisions: usize,
 }
 
 /// What the critic's language model cost and gave.
