@@ -252,6 +252,36 @@ mod tests {
     }
 
     #[test]
+    fn what_measured_nothing_gains_nothing() {
+        let unjudged = Counts {
+            undecided: 9,
+            withheld: 4,
+            undecided_before: 5,
+            ..Counts::default()
+        };
+        let lost = Counts {
+            gone: 3,
+            ..Counts::default()
+        };
+        for nothing in [Counts::default(), unjudged, lost] {
+            for solved in [nothing, counts(5, 0)] {
+                let stage = StageResult::of(nothing, solved);
+                let Delta {
+                    estimate,
+                    low,
+                    high,
+                    ..
+                } = stage.delta_in;
+                assert!(estimate == 0.0 && low.is_finite() && high.is_finite());
+                assert!(matches!(
+                    verdict(&[stage], 1),
+                    Some(Verdict::Rejected { stage: 1, .. })
+                ));
+            }
+        }
+    }
+
+    #[test]
     fn a_single_stage_does_not_confirm() {
         let good = StageResult::of(counts(5, 1), counts(0, 0));
         assert_eq!(verdict(&[good], 2), None);

@@ -6,6 +6,7 @@ mod adapters;
 mod ahead;
 mod ahead_of_training;
 mod by_hand;
+mod cases;
 mod code;
 mod commands;
 mod config;

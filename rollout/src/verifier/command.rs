@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_no_verdict_is_not_taken_for_one() {
+        for reply in [
+            "{}",
+            r#"{"score": "NaN"}"#,
+            r#"{"score": null}"#,
+            r#"{"error": 0.0, "timeout": true}"#,
+            r#"{"equal": null}"#,
+            r#"{"equal": "true"}"#,
+            r#"{"equal": 1.0}"#,
+            r#"{"equal": NaN}"#,
+            "true",
+        ] {
+            let outcome = ask(&format!("echo '{reply}'")).await;
+            assert_eq!(outcome, Outcome::Undecided, "{reply}");
+        }
+    }
+
+    #[tokio::test]
     async fn the_program_reads_both_answers() {
         assert_eq!(
             ask(r#"read -r line; test "$line" = '{"gold":"4","pred":"2+2"}'"#).await,

@@ -68,15 +68,18 @@ async fn budgets_end_a_rollout() {
     let outcome = tokens(10).reply(code("1")).run(printed("1")).play().await;
     assert_eq!(outcome.trajectory.exit, ExitReason::TokenBudget);
     assert_eq!(outcome.requests[0].max_tokens, 10);
+    assert!(!outcome.trajectory.verdict.correct);
     let outcome = tokens(10).reply(cut("and so on")).play().await;
     assert_eq!(outcome.trajectory.exit, ExitReason::TokenBudget);
 
     let short = |script: &mut crate::world::Script| script.budget.wall = Duration::from_millis(50);
     let outcome = script(FENCED).with(short).play().await;
     assert_eq!(outcome.trajectory.exit, ExitReason::WallBudget);
+    assert!(!outcome.trajectory.verdict.correct);
+    // The right answer, of a program that didn't end in time.
     let timed_out = Execution {
         exit: Exit::TimedOut,
-        ..printed("")
+        ..printed(GOLD)
     };
     let outcome = script(FENCED)
         .with(short)
@@ -85,6 +88,7 @@ async fn budgets_end_a_rollout() {
         .play()
         .await;
     assert_eq!(outcome.trajectory.exit, ExitReason::WallBudget);
+    assert!(!outcome.trajectory.verdict.correct);
 }
 
 #[tokio::test]
