@@ -6,7 +6,7 @@
 //! loop, the sandbox and the gate are those of a run, and the model is [`model::Reader`], which
 //! plays by rules that it follows for every harness alike.
 //!
-//! There are four lists of faults, each with its own test and its own shares. What their harnesses are
+//! There are five lists of faults, each with its own test and its own shares. What their harnesses are
 //! made of is in `bases.rs`.
 //!
 //!     cargo test --package coharness --test all faults -- --nocapture
@@ -17,6 +17,7 @@ mod answering;
 mod bases;
 mod everyday;
 mod fault;
+mod handover;
 mod mind;
 mod model;
 mod planted;
@@ -142,6 +143,11 @@ async fn the_critic_names_everyday_faults_and_the_loop_repairs_them() {
     check("everyday", everyday::faults()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_critic_names_handover_faults_and_the_loop_repairs_them() {
+    check("handover", handover::faults()).await;
+}
+
 /// Plants the faults of a list, one after the other, and prints what became of them.
 async fn check(list: &str, faults: Vec<Fault>) {
     let started = Instant::now();
@@ -205,6 +211,7 @@ fn every_fault_is_confined_to_its_dimension() {
         reworded::faults(),
         unusual::faults(),
         everyday::faults(),
+        handover::faults(),
     ];
     for fault in lists.into_iter().flatten() {
         let working = (fault.working)();
