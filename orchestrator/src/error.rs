@@ -389,7 +389,8 @@ impl RunError {
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
             Self::NoJudge { .. } => {
                 "A name without a slash is looked up on PATH; a relative path of a configuration starts from its file, one \
-                 of --program from where the command is given. The file has to be executable."
+                 of --program from where the command is given. The file has to be executable. A run that was begun when \
+                 relative paths started elsewhere goes on with a link to the program beside the configuration."
                     .into()
             }
             Self::ServedName { .. } => "Name it yourself: --adapter NAME=DIR.".into(),
@@ -447,8 +448,8 @@ impl RunError {
             Self::Stopped { reason: StopReason::Cap(used) } => {
                 let field = used.cap.field();
                 format!(
-                    "What was in flight is stored. To go on, raise {field} in the configuration and give the same command, \
-                     or add --set {field}=N to it."
+                    "What was in flight is stored. To go on, raise {field} in the configuration and give `coharness run` again, \
+                     or add --set {field}=N to it; `coharness resume` keeps to the limit that the run has."
                 )
             }
             Self::Stopped { .. } => "Give the same command, or `coharness resume`, to go on.".into(),

@@ -98,8 +98,7 @@ impl Workshop {
     /// What these teach.
     ///
     /// # Errors
-    /// [`RunError::Dataset`] when there is nothing to learn, too much would be left out, or no row teaches
-    /// the model to end its turns.
+    /// [`RunError::Dataset`] when there is nothing to learn, or too much would be left out.
     pub(crate) fn lesson(
         &self,
         usable: Vec<Usable<'_>>,
@@ -121,8 +120,7 @@ impl Workshop {
             all.extend(rows);
         }
         let dataset = Dataset::new(all, sft.max_tokens, sft.max_refused)?
-            .hold_out(|row| validated.contains(&row.id))?
-            .with_ends(&self.require_base()?.stop_tokens)?;
+            .hold_out(|row| validated.contains(&row.id))?;
         if sft.validation > 0.0 && dataset.validation().is_empty() {
             self.notice(Notice::Warning(
                 "too few problems were solved to validate on any; the last weights are kept".into(),
@@ -134,6 +132,14 @@ impl Workshop {
             held_out: aside.len(),
             selection,
         })
+    }
+
+    /// Whether a round's training has come to weights: in a run that an earlier version began, of rows too that
+    /// would be refused now.
+    pub(crate) async fn has_trained(&self, round: u32) -> Result<bool, RunError> {
+        let key = self.key(kind::TRAIN, &[&round.to_string()]);
+        let row: Option<TrainRow> = self.store.step(&key).await?;
+        Ok(row.is_some_and(|row| row.adapter.is_some()))
     }
 
     /// Record that a round trains nothing, and why.

@@ -72,6 +72,14 @@ impl Workshop {
             }
             lesson => lesson?,
         };
+        let stop_tokens = &self.require_base()?.stop_tokens;
+        if let Err(error) = lesson.dataset.check_ends(stop_tokens)
+            && !self.has_trained(round).await?
+        {
+            let reason = error.to_string();
+            self.skip_training(round, counts, reason).await?;
+            return Ok(current);
+        }
         let candidate = self.fine_tune(round, &lesson, current.as_deref()).await?;
         let is_accepted = self
             .decide_weights(round, head, policy, &candidate, discoveries)

@@ -185,19 +185,19 @@ impl Dataset {
         Ok(Self { rows, ..self })
     }
 
-    /// The same, if a token that ends turns, one of `stop_tokens`, counts in a row that is learnt from. A
+    /// Whether a token that ends turns, one of `stop_tokens`, counts in a row that is learnt from. A
     /// training without one has a fine loss, and may leave a model that never stops.
     ///
     /// # Errors
     /// [`DatasetError::NoEnd`].
-    pub fn with_ends(self, stop_tokens: &[u32]) -> Result<Self, DatasetError> {
+    pub fn check_ends(&self, stop_tokens: &[u32]) -> Result<(), DatasetError> {
         let ends_a_turn = |row: &Row| {
             let tokens = row.tokens.iter().zip(&row.mask).skip(1);
             let mut counted = tokens.filter(|(_, counts)| **counts);
             counted.any(|(token, _)| stop_tokens.contains(token))
         };
         if self.rows.iter().any(ends_a_turn) {
-            Ok(self)
+            Ok(())
         } else {
             Err(DatasetError::NoEnd)
         }
@@ -355,17 +355,17 @@ mod tests {
             Dataset::new(rows, 100, 0.0).expect("dataset")
         };
         for end in [3, 8] {
-            assert_eq!(dataset().with_ends(&[99, end]), Ok(dataset()));
+            assert_eq!(dataset().check_ends(&[99, end]), Ok(()));
         }
         for end in [2, 5, 99] {
-            assert_eq!(dataset().with_ends(&[end]), Err(DatasetError::NoEnd));
+            assert_eq!(dataset().check_ends(&[end]), Err(DatasetError::NoEnd));
         }
         // What is only validated on teaches nothing.
         let parted = dataset().hold_out(|row| row.id == "b").expect("one left");
-        assert_eq!(parted.with_ends(&[8]), Err(DatasetError::NoEnd));
+        assert_eq!(parted.check_ends(&[8]), Err(DatasetError::NoEnd));
         // Nothing predicts the first token.
         let first = Dataset::new(vec![row("a", 4, 0..3)], 100, 0.0).expect("dataset");
-        assert_eq!(first.with_ends(&[0]), Err(DatasetError::NoEnd));
+        assert_eq!(first.check_ends(&[0]), Err(DatasetError::NoEnd));
     }
 
     #[test]

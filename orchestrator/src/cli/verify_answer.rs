@@ -142,9 +142,13 @@ pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, R
         })?;
         judge(verifier.as_ref(), runs_programs, BufReader::new(file)).await
     };
-    let tally = tally.map_err(|source| RunError::Io {
-        path: args.jsonl.clone(),
-        source,
+    let tally = tally.map_err(|source| {
+        let path = args.jsonl.clone();
+        match source.kind() {
+            // It opens like a file.
+            io::ErrorKind::IsADirectory => RunError::Named { path, source },
+            _ => RunError::Io { path, source },
+        }
     })?;
     say(&format!(
         "{} equal, {} not, {} undecided, {} that can't be read",

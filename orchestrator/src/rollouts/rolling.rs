@@ -153,7 +153,6 @@ impl<'a> Rolling<'a> {
         let stop = Arc::clone(&self.workshop.stop);
         let mut running = JoinSet::new();
         let mut failure = None;
-        let mut held = None;
         loop {
             let mut wake = None;
             while failure.is_none() && running.len() + self.ahead.in_flight() < self.width {
@@ -161,25 +160,20 @@ impl<'a> Rolling<'a> {
                     failure = Some(RunError::Stopped { reason });
                     break;
                 }
-                let next = match held.take() {
-                    Some(job) => Next::Run(job),
-                    None => self.next(Instant::now(), running.is_empty()),
-                };
-                match next {
+                match self.next(Instant::now(), running.is_empty()) {
                     Next::Run(job) => {
                         if let Some(reason) = stop.reason_to_save() {
                             failure = Some(RunError::Stopped { reason });
                             break;
                         }
-                        // It is made if one of those in flight comes to nothing.
-                        if stop
-                            .budget()
-                            .is_full(running.len() + self.ahead.in_flight())
-                        {
-                            held = Some(job);
+                        let (Job::Rollout(index) | Job::Canary(index)) = job;
+                        let in_flight = running.len() + self.ahead.in_flight();
+                        if stop.budget().is_full(in_flight) {
+                            // It is made if one of those in flight comes to nothing.
+                            let line = self.line_of[index % self.agents.len()];
+                            self.lines[line].postponed(job, Duration::ZERO);
                             break;
                         }
-                        let (Job::Rollout(index) | Job::Canary(index)) = job;
                         let agent = self.agent(index).clone();
                         let (trial, split) = (self.trial(index).clone(), self.split);
                         running.spawn(async move {

@@ -1,6 +1,7 @@
 //! What the rollouts in the store took: every one of them, also those made ahead that no phase has asked for.
 
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::{Store, StoreError};
 
@@ -46,6 +47,25 @@ impl Store {
         let rows = sqlx::query("SELECT id FROM trajectory WHERE prompt_tokens IS NULL")
             .fetch_all(&self.pool)
             .await?;
+        // A commit for each would write its pages once more for each.
+        for some in rows.chunks(500) {
+            let counts = self.prompt_tokens_of(some).await?;
+            let mut transaction = self.pool.begin().await?;
+            for (id, tokens) in counts {
+                sqlx::query("UPDATE trajectory SET prompt_tokens = ? WHERE id = ?")
+                    .bind(tokens)
+                    .bind(id)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            transaction.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Prompt tokens of the rollouts whose ids stand in `rows`, but for damaged ones.
+    async fn prompt_tokens_of(&self, rows: &[SqliteRow]) -> Result<Vec<(String, i64)>, StoreError> {
+        let mut counts = Vec::with_capacity(rows.len());
         for row in rows {
             let id: String = row.try_get("id")?;
             let trajectory = match self.trajectory_of(&id).await {
@@ -54,13 +74,9 @@ impl Store {
                 Err(error) => return Err(error),
             };
             let tokens = i64::try_from(trajectory.usage.prompt_tokens).unwrap_or(i64::MAX);
-            sqlx::query("UPDATE trajectory SET prompt_tokens = ? WHERE id = ?")
-                .bind(tokens)
-                .bind(id)
-                .execute(&self.pool)
-                .await?;
+            counts.push((id, tokens));
         }
-        Ok(())
+        Ok(counts)
     }
 }
 

@@ -297,6 +297,9 @@ fn verify_answer_answers_line_by_line() {
         "verify_answer_of_no_file",
         place.run(&["verify-answer", "--jsonl", "none.jsonl"])
     );
+    let said = place.run(&["verify-answer", "--jsonl", "."]);
+    assert!(said.contains("cannot read .:"), "{said}");
+    assert!(said.ends_with("--- exit 2\n"), "{said}");
     assert_snapshot!(
         "help_of_verify_answer",
         place.run(&["verify-answer", "--help"])
