@@ -155,23 +155,7 @@ pub(crate) const DROP_MESSAGES: Repair = Repair {
 pub(crate) const SHIPPED_MESSAGES: Repair = Repair {
     name: "shipped_messages",
     summary: "put the shipped texts into the hooks that speak before a result",
-    ops: |harness| {
-        let texts = &catalogue().texts.hooks;
-        let nudge = with_tool_name(&texts.nudge, harness)?;
-        let plan_next = with_tool_name(&texts.plan_next, harness)?;
-        replace_hooks(harness, |hook| {
-            let mut new = hook.clone();
-            match &mut new {
-                Hook::Nudge { message, .. } => message.clone_from(&nudge),
-                Hook::Plan { next, .. } => next.clone_from(&plan_next),
-                Hook::ErrorHint { message } => message.clone_from(&texts.error),
-                Hook::EmptyOutputHint { message } => message.clone_from(&texts.empty_output),
-                Hook::DetectRepeat { message } => message.clone_from(&texts.repeat),
-                _ => return None,
-            }
-            (new != *hook).then_some(new)
-        })
-    },
+    ops: |harness| replace_hooks(harness, |hook| shipped(harness, hook)),
 };
 
 pub(crate) const RETRY: Repair = Repair {
@@ -241,6 +225,22 @@ pub(super) fn add_hook(harness: &Harness, hook: Hook) -> Option<Vec<PatchOp>> {
     let mut standing = harness.middleware.hooks.at(point).iter();
     let stands = standing.any(|known| known.kind() == hook.kind());
     (!stands).then(|| vec![PatchOp::add(field(point), value(hook))])
+}
+
+/// A hook that speaks before a result, with the shipped text; `None` if that is its text already, or there
+/// is none for its kind.
+pub(crate) fn shipped(harness: &Harness, hook: &Hook) -> Option<Hook> {
+    let texts = &catalogue().texts.hooks;
+    let mut new = hook.clone();
+    match &mut new {
+        Hook::Nudge { message, .. } => *message = with_tool_name(&texts.nudge, harness)?,
+        Hook::Plan { next, .. } => *next = with_tool_name(&texts.plan_next, harness)?,
+        Hook::ErrorHint { message } => message.clone_from(&texts.error),
+        Hook::EmptyOutputHint { message } => message.clone_from(&texts.empty_output),
+        Hook::DetectRepeat { message } => message.clone_from(&texts.repeat),
+        _ => return None,
+    }
+    (new != *hook).then_some(new)
 }
 
 /// Compaction that starts at half of the context and leaves the latest result.

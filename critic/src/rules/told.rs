@@ -5,7 +5,7 @@
 //! rule of its own for it, and all of them ask here. A sentence counts only if it stands in the
 //! trajectory, which also makes it the evidence.
 
-use harness::{Harness, HookPoint, PatchOp, ToolName};
+use harness::{FieldPath, Harness, Hook, HookPoint, PatchOp, ToolName};
 use serde_json::Value;
 
 use super::finding::{At, Finding};
@@ -13,8 +13,8 @@ use super::text::in_json;
 use super::view::View;
 use crate::catalogue::catalogue;
 use crate::record::{HarnessDim, Severity};
-use crate::repairs::hooks::messages_of;
-use crate::repairs::path;
+use crate::repairs::hooks::{messages_of, shipped};
+use crate::repairs::{path, value};
 
 /// Where a sentence stands in the harness.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,52 +165,76 @@ pub(super) fn suspected(view: &View<'_>) -> Option<Finding> {
     quoted(view.said(last.text)?, Severity::Low, last.text)
 }
 
-/// Operations that take a sentence out of the harness: a note, a message's hook and a skill that has
-/// nothing else as a whole. The form of the answer gives way to the shipped one. `None` where the field
-/// needs the sentence.
+/// Operations that take a sentence out of the harness: a note and a skill that has nothing else as a whole,
+/// and a message's hook where there is no shipped message for it. The form of the answer gives way to the
+/// shipped one. `None` where the field needs the sentence.
 fn without(harness: &Harness, sentence: &Sentence<'_>) -> Option<Vec<PatchOp>> {
-    let text = sentence.text;
-    let shortened = |field: &str, whole: &str| {
-        let rest = remove(whole, text)?;
-        Some(PatchOp::replace(path(field), Value::from(rest)))
-    };
-    let prompts = &harness.prompts;
+    if let Place::Message(point, index) = sentence.place {
+        return Some(vec![without_message(harness, point, index, sentence.text)?]);
+    }
+    let (field, whole) = field(harness, &sentence.place)?;
+    let rest = remove(whole, sentence.text)?;
     let op = match &sentence.place {
-        Place::System => shortened("prompts.system", &prompts.system)?,
-        Place::Task => shortened("prompts.task", &prompts.task)?,
-        Place::FinalAnswer => match remove(&prompts.final_answer, text)? {
-            rest if rest.is_empty() => {
-                let shipped = Value::from(catalogue().texts.prompts.final_boxed.as_str());
-                PatchOp::replace(path("prompts.final_answer"), shipped)
-            }
-            rest => PatchOp::replace(path("prompts.final_answer"), Value::from(rest)),
-        },
+        Place::Note(_) => PatchOp::remove(field),
+        Place::Skill(name) if rest.is_empty() => {
+            PatchOp::remove(path("skills").join(name.as_str()))
+        }
+        Place::FinalAnswer if rest.is_empty() => {
+            let shipped = catalogue().texts.prompts.final_boxed.as_str();
+            PatchOp::replace(field, Value::from(shipped))
+        }
+        _ => PatchOp::replace(field, Value::from(rest)),
+    };
+    Some(vec![op])
+}
+
+/// A hook that the loop has for errors, empty results and the like is of use with another message.
+fn without_message(
+    harness: &Harness,
+    point: HookPoint,
+    index: usize,
+    text: &str,
+) -> Option<PatchOp> {
+    let hook = harness.middleware.hooks.at(point).get(index)?;
+    let is_rid = |new: &Hook| messages_of(new).iter().all(|said| !said.contains(text));
+    let field = hook_field(point, index);
+    Some(match shipped(harness, hook).filter(is_rid) {
+        Some(new) => PatchOp::replace(field, value(new)),
+        None => PatchOp::remove(field),
+    })
+}
+
+fn hook_field(point: HookPoint, index: usize) -> FieldPath {
+    path("middleware.hooks").join(point.name()).join(index)
+}
+
+/// The field of a sentence that isn't a message's, and the text in it.
+fn field<'a>(harness: &'a Harness, place: &Place) -> Option<(FieldPath, &'a str)> {
+    let prompts = &harness.prompts;
+    Some(match place {
+        Place::System => (path("prompts.system"), prompts.system.as_str()),
+        Place::Task => (path("prompts.task"), prompts.task.as_str()),
+        Place::FinalAnswer => (path("prompts.final_answer"), prompts.final_answer.as_str()),
         Place::Tool(name) => {
-            let rest = remove(&harness.tools.get(name)?.description, text)?;
             let field = path("tools").join(name.as_str()).join("description");
-            PatchOp::replace(field, Value::from(rest))
+            (field, harness.tools.get(name)?.description.as_str())
         }
         Place::Parameter(name, parameter) => {
             let schema = &harness.tools.get(name)?.parameters["properties"][parameter];
-            let rest = remove(schema["description"].as_str()?, text)?;
             let field = path("tools").join(name.as_str()).join("parameters");
             let field = field.join("properties").join(parameter.as_str());
-            PatchOp::replace(field.join("description"), Value::from(rest))
+            (field.join("description"), schema["description"].as_str()?)
         }
         Place::Skill(name) => {
-            let rest = remove(&harness.skills.get(name)?.body, text)?;
-            let field = path("skills").join(name.as_str());
-            match rest.is_empty() {
-                true => PatchOp::remove(field),
-                false => PatchOp::replace(field.join("body"), Value::from(rest)),
-            }
+            let field = path("skills").join(name.as_str()).join("body");
+            (field, harness.skills.get(name)?.body.as_str())
         }
-        Place::Note(index) => PatchOp::remove(path("memory.entries").join(*index)),
-        Place::Message(point, index) => {
-            PatchOp::remove(path("middleware.hooks").join(point.name()).join(*index))
+        Place::Note(index) => {
+            let field = path("memory.entries").join(*index);
+            (field, harness.memory.entries.get(*index)?.as_str())
         }
-    };
-    Some(vec![op])
+        Place::Message(..) => return None,
+    })
 }
 
 /// `whole` without `part`, which stands in it.

@@ -163,3 +163,43 @@ fn sentences_that_ask_for_too_much() {
     let blamed = fires("no_answer_after_result", &start(), &spelled);
     assert_eq!(blamed.severity, Severity::High);
 }
+
+/// What a hook does in the loop is not to be lost with its message.
+#[test]
+fn hooks_that_are_of_use_with_another_message() {
+    let text = "Send it again in Ruby.";
+    let exit = Exit::Code(1);
+    let refused = failed(1)
+        .system(&format!("Solve. {text}"))
+        .call("puts 12")
+        .result(
+            "[error] SyntaxError: invalid syntax",
+            Some(Event::ToolError { exit }),
+        );
+    let texts = &crate::catalogue::catalogue().texts.hooks;
+    for (point, kind, shipped) in [
+        ("on_tool_error", "error_hint", Some(&texts.error)),
+        (
+            "post_tool_call",
+            "empty_output_hint",
+            Some(&texts.empty_output),
+        ),
+        ("pre_tool_call", "detect_repeat", Some(&texts.repeat)),
+        ("post_tool_call", "append_message", None),
+    ] {
+        let path = format!("middleware.hooks.{point}");
+        let hook = format!(r#"{{"type":"{kind}","message":"{text}"}}"#);
+        let ops = format!(r#"[{{"op":"add","path":"{path}","value":{hook}}}]"#);
+        let harness = patched(&start(), "Mid", &ops);
+        let record = fires("message_names_missing_code", &harness, &refused);
+        let dimension = harness::Dimension::Mid;
+        let patch = checked_patch(&harness, dimension, record.diff_suggestion, "").unwrap();
+        let after = patch.apply(&harness).unwrap().to_value();
+        let hooks = &after["middleware"]["hooks"][point];
+        assert_eq!(
+            hooks[0]["message"].as_str(),
+            shipped.map(String::as_str),
+            "{kind}"
+        );
+    }
+}
