@@ -278,6 +278,33 @@ pub(crate) fn messages_of(hook: &Hook) -> Vec<&str> {
     }
 }
 
+/// The hook with `new` in the place of `text` in what it says.
+pub(crate) fn reworded(hook: &Hook, text: &str, new: &str) -> Hook {
+    let mut reworded = hook.clone();
+    let messages = match &mut reworded {
+        Hook::Nudge { message, .. }
+        | Hook::ForceFinalAnswer { message }
+        | Hook::DetectRepeat { message }
+        | Hook::EmptyOutputHint { message }
+        | Hook::AppendMessage { message }
+        | Hook::ErrorHint { message }
+        | Hook::Verify { message, .. } => vec![message],
+        Hook::Plan { message, next } => vec![message, next],
+        Hook::RepairJson {}
+        | Hook::ExtractFencedCode {}
+        | Hook::AutoPrintLastExpression {}
+        | Hook::TruncateOutput { .. }
+        | Hook::AnswerFromLastResult {}
+        | Hook::Compact { .. }
+        | Hook::Retry { .. }
+        | Hook::Vote { .. } => Vec::new(),
+    };
+    for message in messages {
+        *message = message.replacen(text, new, 1);
+    }
+    reworded
+}
+
 /// Replaces the hooks for which `new` has another one.
 fn replace_hooks(harness: &Harness, new: impl Fn(&Hook) -> Option<Hook>) -> Option<Vec<PatchOp>> {
     let mut ops = Vec::new();

@@ -6,6 +6,7 @@
 
 mod amounts;
 mod answers;
+mod formulas;
 mod names;
 mod notation;
 mod printing;
@@ -19,6 +20,7 @@ pub(super) use answers::{
     asks_for_several, asks_for_words, hands_over, is_about_answer, names_other_form,
     withholds_answer,
 };
+pub(super) use formulas::mended_as_in;
 pub(super) use names::{
     names_argument, names_code, names_older_version, names_other_language, names_tool,
 };

@@ -270,6 +270,14 @@ pub(super) fn encodes_programs(view: &View<'_>, sentence: &Sentence<'_>) -> bool
         && view.calls().any(|call| is_encoded(call.text()))
 }
 
+/// The sentence as Python has it, where it has a formula that Python can't read, and so had a program that
+/// failed.
+pub(super) fn mended_formula(view: &View<'_>, sentence: &Sentence<'_>) -> Option<String> {
+    let failed = view.call_before(|event| matches!(event, Event::ToolError { .. }))?;
+    let is_failed = view.last_good_result().is_none();
+    meaning::mended_as_in(sentence.text, failed.text()).filter(|_| is_failed)
+}
+
 /// Whether it keeps the answer back, or from being read: asks for another form of it, for none, for
 /// several, or for a call in its place.
 pub(super) fn keeps_answer_back(view: &View<'_>, sentence: &Sentence<'_>) -> bool {

@@ -109,6 +109,7 @@ fn every_dimension_has_a_rule_for_each_way_to_mislead() {
         ("limits_calls", ""),
         ("asks_first", ""),
         ("encodes_programs", ""),
+        ("spoils_formula", ""),
     ];
     for (way, other) in ways {
         for cause in RootCause::ALL {

@@ -13,7 +13,7 @@ use super::text::in_json;
 use super::view::View;
 use crate::catalogue::catalogue;
 use crate::record::{HarnessDim, Severity};
-use crate::repairs::hooks::{messages_of, shipped};
+use crate::repairs::hooks::{messages_of, reworded, shipped};
 use crate::repairs::{path, value};
 
 /// Where a sentence stands in the harness.
@@ -131,6 +131,20 @@ pub(super) fn blamed(view: &View<'_>, is_meant: Asked) -> Option<Finding> {
         })
 }
 
+/// The first sentence of the rule's dimension that has to be another, with the operations that make it so.
+pub(super) fn corrected(
+    view: &View<'_>,
+    correction: fn(&View<'_>, &Sentence<'_>) -> Option<String>,
+) -> Option<Finding> {
+    let sentences = written(view.harness).into_iter();
+    let mut of_dimension = sentences.filter(|sentence| sentence.place.dim() == view.dim);
+    of_dimension.find_map(|sentence| {
+        let new = correction(view, &sentence)?;
+        let finding = quoted(view.said(sentence.text)?, Severity::High, sentence.text)?;
+        Some(finding.suggesting(instead_of(view.harness, &sentence, &new)))
+    })
+}
+
 /// A finding that quotes a sentence as it stands in the step.
 fn quoted(at: At<'_>, severity: Severity, sentence: &str) -> Option<Finding> {
     let in_json = in_json(sentence).filter(|_| !at.text().contains(sentence));
@@ -202,6 +216,22 @@ fn without_message(
         Some(new) => PatchOp::replace(field, value(new)),
         None => PatchOp::remove(field),
     })
+}
+
+/// Operations that put `new` in the place of a sentence.
+fn instead_of(harness: &Harness, sentence: &Sentence<'_>, new: &str) -> Option<Vec<PatchOp>> {
+    let text = sentence.text;
+    let op = match sentence.place {
+        Place::Message(point, index) => {
+            let hook = harness.middleware.hooks.at(point).get(index)?;
+            PatchOp::replace(hook_field(point, index), value(reworded(hook, text, new)))
+        }
+        _ => {
+            let (field, whole) = field(harness, &sentence.place)?;
+            PatchOp::replace(field, Value::from(whole.replacen(text, new, 1)))
+        }
+    };
+    Some(vec![op])
 }
 
 fn hook_field(point: HookPoint, index: usize) -> FieldPath {

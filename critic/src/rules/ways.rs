@@ -126,6 +126,14 @@ const EVERYWHERE: &[Fault] = &[
         repairs: &[],
         look: |view| blamed(view, obeyed::encodes_programs),
     },
+    Fault {
+        name: "{name}_spoils_formula",
+        explain: "{Text} give{s} a formula that isn't Python as it stands, since a sign got lost or is \
+                  another than Python's, and a program that took it over failed. The suggestion puts the \
+                  sign right.",
+        repairs: &[],
+        look: |view| told::corrected(view, obeyed::mended_formula),
+    },
 ];
 
 const SUSPECTED: Fault = Fault {

@@ -1,6 +1,7 @@
 //! Ways to mislead that every kind of text has, beside rollouts that went so and such that didn't.
 
 use super::*;
+use crate::repairs::checked_patch;
 
 /// The rule of each dimension fires for the text in its place beside each of `misled`, and neither beside
 /// `others` nor without the text.
@@ -137,6 +138,30 @@ fn programs_that_are_encoded() {
         &escaped,
     );
     assert_eq!(record.evidence.quote, text);
+}
+
+#[test]
+fn formulas_that_lost_a_sign() {
+    let text = "The outline is 2 (x + y).";
+    let (line, event) = error("TypeError: 'int' object is not callable");
+    let called = |code: &str| told(text).call(code).result(&line, event.clone());
+    let failed = called("print(2 (5 + 7))");
+    let mended = failed.clone().call("print(2 * (5 + 7))").result("24", None);
+    in_every_dimension(
+        "spoils_formula",
+        text,
+        std::slice::from_ref(&failed),
+        &[called("print(2 * (5 + 7)())"), mended],
+    );
+    // What was meant isn't lost with the sentence.
+    for (dim, kind) in of_dimensions(["prompt", "tool_description", "skill", "message", "note"]) {
+        let (rule, harness) = (format!("{kind}_spoils_formula"), say_in(dim, text));
+        let record = fires(&rule, &harness, &failed);
+        let dimension = record.harness_dim.dimension().unwrap();
+        let patch = checked_patch(&harness, dimension, record.diff_suggestion, "").unwrap();
+        let after = patch.apply(&harness).unwrap().to_value().to_string();
+        assert!(after.contains("The outline is 2 * (x + y)."), "{rule}");
+    }
 }
 
 #[test]
