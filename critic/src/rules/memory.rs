@@ -93,7 +93,7 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 /// Numbers that programs use whatever the problem: a note that holds one explains nothing.
-const COMMON: [f64; 4] = [0.0, 1.0, 2.0, 100.0];
+pub(super) const COMMON: [f64; 4] = [0.0, 1.0, 2.0, 100.0];
 /// Up to here, a number is often the same by chance.
 const SMALL: f64 = 10.0;
 

@@ -136,9 +136,9 @@ impl Rule {
     /// Whether the rule blames a text for what was made of it, so that what was solved in the same way
     /// speaks for the text.
     pub(crate) fn is_contrasted(&self) -> bool {
-        let is_by_print = self.name.ends_with("_misguides_print");
+        const WAYS: [&str; 2] = ["_misguides_print", "_lends_numbers"];
         let is_by_use = ["skill_misleads", "skill_code_shapes_result", "stale_number"];
-        is_by_print || is_by_use.contains(&self.name)
+        WAYS.iter().any(|way| self.name.ends_with(way)) || is_by_use.contains(&self.name)
     }
 
     /// What the rule would suggest after a rollout, solved or not.

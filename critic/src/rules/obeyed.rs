@@ -16,6 +16,9 @@ use super::meaning::{
     names_code, names_older_version, names_other_language, names_tool, only_defines, rewrites,
     withholds_answer,
 };
+use super::memory::COMMON;
+use super::problem_of;
+use super::skills::wrong_program;
 use super::text::{boxes, is_among, is_near, mentions, numbers};
 use super::told::{Place, Sentence};
 use super::view::View;
@@ -276,6 +279,39 @@ pub(super) fn mended_formula(view: &View<'_>, sentence: &Sentence<'_>) -> Option
     let failed = view.call_before(|event| matches!(event, Event::ToolError { .. }))?;
     let is_failed = view.last_good_result().is_none();
     meaning::mended_as_in(sentence.text, failed.text()).filter(|_| is_failed)
+}
+
+/// Whether it has numbers that programs calculated with in the place of the problem's, and the result was
+/// the answer: two or more where none of the problem's was used, or one where a whole topic fails so.
+pub(super) fn lends_numbers(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let said = telling_numbers(sentence.text);
+    let problem = problem_of(view.trajectory, view.harness).or_else(|| view.problem());
+    let given = telling_numbers(problem.unwrap_or_default());
+    if said.is_empty() || given.is_empty() || wrong_program(view).is_none() {
+        return false;
+    }
+    let programs: Vec<&str> = view.calls().map(At::text).collect();
+    let used = telling_numbers(&programs.join("\n"));
+    let is_lent = |number: &&f64| said.contains(*number) && !given.contains(*number);
+    let lent = used.iter().filter(is_lent).count();
+    let left = given
+        .iter()
+        .filter(|number| !used.contains(*number))
+        .count();
+    // A constant such as the 24 hours of a day comes on top of the problem's numbers.
+    let is_in_place = lent > 0 && left > 0 && used.len() <= given.len();
+    lent > 1 && left == given.len() || is_in_place && view.facts.misunderstanding(view).is_some()
+}
+
+/// The distinct numbers of a text, without signs, that not every program may have.
+fn telling_numbers(text: &str) -> Vec<f64> {
+    let mut telling: Vec<f64> = Vec::new();
+    for number in numbers(text).into_iter().map(f64::abs) {
+        if !COMMON.contains(&number) && !telling.contains(&number) {
+            telling.push(number);
+        }
+    }
+    telling
 }
 
 /// Whether it keeps the answer back, or from being read: asks for another form of it, for none, for

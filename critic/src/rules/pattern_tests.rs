@@ -170,6 +170,39 @@ fn topics_that_always_fail_in_one_way() {
     assert_eq!(severity(&start(), &mixed), None);
 }
 
+/// A mark on the problem's own line is no part of it.
+#[test]
+fn numbers_above_a_problem() {
+    let marked = |seed: u64, marks: &str| {
+        let (more, less) = (200 + 7 * seed, 60 + seed);
+        let sum = 4711 + more;
+        let problem = format!("{marks}Mo has {more} kites and buys {less} more. Count the kites.");
+        let called = failed(seed)
+            .problem(&problem)
+            .call(&format!("print(4711 + {more})"));
+        let result = called.result(&sum.to_string(), None);
+        result.answered(&sum.to_string())
+    };
+    let rule = "prompt_lends_numbers";
+    let task = r#"[{"op":"replace","path":"prompts.task","value":"File 4711: {{ problem }}"}]"#;
+    let filed = patched(&start(), "P", task);
+    let rollouts: Vec<Trajectory> = (1..=4).map(|seed| marked(seed, "File 4711: ")).collect();
+    let found = named(&filed, &rollouts, rule);
+    assert_eq!(found.len(), 4);
+    assert_eq!(found[0].evidence.quote, "File 4711:");
+    let task = &found[0].diff_suggestion[0];
+    assert_eq!(task.path.to_string(), "prompts.task");
+    assert_eq!(task.value, Some("{{ problem }}".into()));
+    let others = named(&filed, &rollouts, "topic_misunderstood");
+    assert!(others.iter().all(|record| record.severity == Low));
+    // One number and one rollout may be chance, and without the mark nothing is to blame.
+    is_quiet(rule, &filed, &rollouts[0]);
+    let unmarked: Vec<Trajectory> = (1..=4).map(|seed| marked(seed, "")).collect();
+    assert!(named(&start(), &unmarked, rule).is_empty());
+    let others = named(&start(), &unmarked, "topic_misunderstood");
+    assert!(others.iter().all(|record| record.severity == High));
+}
+
 #[test]
 fn skills_and_notes_that_the_topic_lacks() {
     let rollouts: Vec<Trajectory> = (1..=4).map(|n| halved(n, "Solve.")).collect();

@@ -39,9 +39,10 @@ pub(super) const FAULTS: &[Fault] = &[
                 && wrong_program(view).is_some()
                 && numbers(call.text()).len() < problem.len()
                 && !has_skill(view, &["step"]);
-            // Where there was to be no further call, the rest had no place.
-            let is_limited = elsewhere(view, obeyed::limits_calls);
-            let severity = if is_limited { Medium } else { High };
+            // Where there was to be no further call, or another number was taken, the rest had no place.
+            let is_displaced =
+                elsewhere(view, obeyed::limits_calls) || elsewhere(view, obeyed::lends_numbers);
+            let severity = if is_displaced { Medium } else { High };
             call.last_line(severity).filter(|_| is_met)
         },
     },
@@ -84,7 +85,9 @@ pub(super) const FAULTS: &[Fault] = &[
             let hidden = view.harness.skills.contains_key(&skill.name);
             // A wrong number that a note gave is the note's fault.
             let is_by_note = stale_number(view).is_some() || hidden_note(view).is_some();
-            let is_explained = is_by_note || elsewhere(view, obeyed::misleads);
+            let is_explained = is_by_note
+                || elsewhere(view, obeyed::misleads)
+                || elsewhere(view, obeyed::lends_numbers);
             let finding = finding.rated(if is_explained { Medium } else { High });
             Some(finding.suggesting((!hidden).then(|| repair::add(skill))))
         },
@@ -249,6 +252,7 @@ fn is_explained_elsewhere(view: &View<'_>) -> bool {
     elsewhere(view, obeyed::misleads)
         || elsewhere(view, obeyed::misguides_print)
         || elsewhere(view, obeyed::limits_calls)
+        || elsewhere(view, obeyed::lends_numbers)
         || stale_number(view).is_some()
         || hidden_note(view).is_some()
         || teaching_example(view).is_some()

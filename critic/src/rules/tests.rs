@@ -110,6 +110,7 @@ fn every_dimension_has_a_rule_for_each_way_to_mislead() {
         ("asks_first", ""),
         ("encodes_programs", ""),
         ("spoils_formula", ""),
+        ("lends_numbers", ""),
     ];
     for (way, other) in ways {
         for cause in RootCause::ALL {

@@ -5,7 +5,7 @@
 //! rule of its own for it, and all of them ask here. A sentence counts only if it stands in the
 //! trajectory, which also makes it the evidence.
 
-use harness::{FieldPath, Harness, Hook, HookPoint, PatchOp, ToolName};
+use harness::{FieldPath, Harness, Hook, HookPoint, PROBLEM_SLOT, PatchOp, ToolName};
 use serde_json::Value;
 
 use super::finding::{At, Finding};
@@ -60,11 +60,12 @@ pub(super) fn sentences<'a>(view: &View<'a>) -> impl Iterator<Item = Sentence<'a
 /// All sentences of a harness.
 fn written(harness: &Harness) -> Vec<Sentence<'_>> {
     let prompts = &harness.prompts;
-    let mut texts: Vec<(Place, &str)> = vec![
-        (Place::System, prompts.system.as_str()),
-        (Place::Task, prompts.task.as_str()),
-        (Place::FinalAnswer, prompts.final_answer.as_str()),
-    ];
+    let mut texts: Vec<(Place, &str)> = vec![(Place::System, prompts.system.as_str())];
+    // The problem stands between what the task has around it, which may be on its line.
+    let around = prompts.task.split(PROBLEM_SLOT);
+    let around = around.filter(|part| part.contains(char::is_alphanumeric));
+    texts.extend(around.map(|part| (Place::Task, part)));
+    texts.push((Place::FinalAnswer, prompts.final_answer.as_str()));
     let tools = harness.tools.iter();
     texts.extend(tools.map(|(name, tool)| (Place::Tool(name.clone()), tool.description.as_str())));
     for (name, tool) in &harness.tools {

@@ -134,6 +134,13 @@ const EVERYWHERE: &[Fault] = &[
         repairs: &[],
         look: |view| told::corrected(view, obeyed::mended_formula),
     },
+    Fault {
+        name: "{name}_lends_numbers",
+        explain: "{Text} give{s} numbers to read and not to calculate with, such as a reference, a date or \
+                  those of an example, and programs calculated with them in the place of the problem's.",
+        repairs: &[],
+        look: |view| blamed(view, obeyed::lends_numbers),
+    },
 ];
 
 const SUSPECTED: Fault = Fault {

@@ -165,6 +165,26 @@ fn formulas_that_lost_a_sign() {
 }
 
 #[test]
+fn numbers_that_are_no_problems() {
+    let text = "See form 4711, page 38.";
+    let ended = |code: &str, result: &str| {
+        let called = told(text).call(code).result(result, None);
+        called.answered(result)
+    };
+    in_every_dimension(
+        "lends_numbers",
+        text,
+        &[ended("print(4711 + 38)", "4749")],
+        &[
+            ended("print(7 - 5)", "2"),
+            ended("print(5 * 38)", "190"),
+            ended("print(50 * 80)", "4000"),
+            told(text).call("print(4711 + 38)").result("4749", None),
+        ],
+    );
+}
+
+#[test]
 fn functions_that_nobody_calls() {
     let text = "A script is a function that returns the count.";
     let silent = |code: &str| told(text).call(code).result("", Some(Event::EmptyOutput));
