@@ -17,8 +17,8 @@ use harness::Harness;
 
 pub(super) use amounts::{Amounts, alters, calculates};
 pub(super) use answers::{
-    asks_for_several, asks_for_words, hands_over, is_about_answer, names_other_form,
-    withholds_answer,
+    asks_for_several, asks_for_words, asks_whether, hands_over, is_about_answer, names_other_form,
+    offers, withholds_answer,
 };
 pub(super) use formulas::mended_as_in;
 pub(super) use names::{

@@ -183,7 +183,8 @@ pub(super) fn asks_for_more(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     goes_on && !view.states_answer() && meaning::asks_for_more(sentence.text)
 }
 
-/// Whether it asks for the answer in words or, with a result at hand, for none, and none can be read.
+/// Whether it asks for the answer in words or, with a result at hand, for one of some words or for none, and
+/// none can be read.
 pub(super) fn asks_for_words(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     !view.states_answer() && is_against_answer(view, sentence)
 }
@@ -324,6 +325,27 @@ pub(super) fn keeps_answer_back(view: &View<'_>, sentence: &Sentence<'_>) -> boo
 }
 
 fn is_against_answer(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
+    let text = sentence.text;
     let has_result = view.last_good_result().is_some();
-    meaning::asks_for_words(sentence.text) || has_result && withholds_answer(sentence.text)
+    meaning::asks_for_words(text)
+        || has_result && (withholds_answer(text) || is_given_word(view, text))
+}
+
+/// Whether the reply to a result is one of the words that a sentence offers for an answer, or says whether
+/// something is so, as it asks.
+fn is_given_word(view: &View<'_>, sentence: &str) -> bool {
+    let replied = || {
+        let result = view.last_good_result()?;
+        let reply = view.replies().next_back()?;
+        (reply.index > result.index).then(|| reply.text())
+    };
+    let Some(reply) = replied() else {
+        return false;
+    };
+    let said = boxes(reply).last().unwrap_or(reply);
+    let mut words = said.split(|c: char| !c.is_alphanumeric());
+    let first = words.find(|word| !word.is_empty()).unwrap_or_default();
+    let is_asked_for =
+        || meaning::offers(sentence, &first.to_lowercase()) || meaning::asks_whether(sentence);
+    numbers(said).is_empty() && is_asked_for()
 }

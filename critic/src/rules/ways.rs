@@ -62,7 +62,8 @@ pub(super) const ASKS_FOR_LENGTH: Fault = Fault {
 
 pub(super) const ASKS_FOR_WORDS: Fault = Fault {
     name: "{name}_asks_for_words",
-    explain: "{Text} ask{s} for the answer in words, and no answer could be read.",
+    explain: "{Text} ask{s} for the answer in words, for one of some words such as yes and no, or for \
+              none, and no answer could be read.",
     repairs: &[],
     look: |view| blamed(view, obeyed::asks_for_words),
 };

@@ -23,9 +23,48 @@ pub(in crate::rules) fn names_other_form(sentence: &str) -> bool {
                          formula currency noun estimate rhyme";
     let plain = plain(sentence);
     let tokens = tokens(&plain);
+    // "Yes or no" refuses nothing.
+    let is_refused = (0..tokens.len())
+        .any(|at| is_among(tokens[at], NEGATIONS) && !is_alternative(&tokens, at, "or /"));
     // "A number without units", or a program that is written.
-    let is_other = has(&tokens, NEGATIONS) || has(&tokens, TOOL_WORDS);
+    let is_other = is_refused || has(&tokens, TOOL_WORDS);
     !is_other && has_any(&plain, FORMS)
+}
+
+/// Whether what stands at a place has one of `signs` beside it.
+fn is_alternative(tokens: &[&str], at: usize, signs: &str) -> bool {
+    let is_sign = |at: usize| tokens.get(at).is_some_and(|token| is_among(token, signs));
+    is_sign(at + 1) || at > 0 && is_sign(at - 1)
+}
+
+/// Whether a sentence offers several answers of which `word` is one, or begins with it.
+pub(in crate::rules) fn offers(sentence: &str, word: &str) -> bool {
+    /// Words that begin a reply and are no answer.
+    const IDLE: &str = "so it the a an this that these there i we you then and as here";
+    const MARKS: [char; 4] = ['"', '`', '*', '\''];
+    let plain = plain(sentence);
+    let bare: Vec<&str> = tokens(&plain)
+        .into_iter()
+        .map(|token| token.trim_matches(MARKS))
+        .filter(|token| !token.is_empty())
+        .collect();
+    let is_word = |at: usize| bare[at] == word && is_alternative(&bare, at, "or / | ,");
+    has(&bare, "or / |") && !is_among(word, IDLE) && (0..bare.len()).any(is_word)
+}
+
+/// Whether a sentence has the model say whether something is so.
+pub(in crate::rules) fn asks_whether(sentence: &str) -> bool {
+    const VERBS: &str = "say state tell reply report give write decide judge conclude answer";
+    /// Verbs that ask for no word about it.
+    const OTHERS: &str = "check see verify test look know sure matter matters depends ask";
+    let plain = plain(sentence);
+    let tokens = tokens(&plain);
+    let Some(at) = tokens.iter().position(|token| *token == "whether") else {
+        return false;
+    };
+    let mut before = tokens[..at].iter().rev();
+    let verb = before.find(|token| is_among(token, VERBS) || is_among(token, OTHERS));
+    verb.is_some_and(|verb| is_among(verb, VERBS)) && !has(&tokens[..at], NEGATIONS)
 }
 
 /// Whether a sentence asks not to give the answer.
@@ -180,6 +219,43 @@ mod tests {
         ] {
             assert!(!asks_for_several(sentence), "{sentence}");
         }
+    }
+
+    #[test]
+    fn what_offers_answers_that_are_no_numbers() {
+        for (sentence, word) in [
+            ("Say in \\boxed{} which it is: right or wrong.", "wrong"),
+            ("Reply with TRUE/FALSE.", "false"),
+            ("Label it refund, shipping or other.", "refund"),
+            ("Close with \"pass\" or 'fail'.", "fail"),
+            ("Verdict: [keep|drop]", "drop"),
+        ] {
+            assert!(offers(sentence, word), "{sentence}");
+            assert!(!offers(sentence, "kites"), "{sentence}");
+        }
+        for (sentence, word) in [
+            ("Say so or go on.", "so"),
+            ("Close with a pass.", "pass"),
+            ("Pass, then close.", "pass"),
+        ] {
+            assert!(!offers(sentence, word), "{sentence}");
+        }
+        for sentence in [
+            "Say in \\boxed{} whether the claim holds.",
+            "After a check, tell the reader whether it fits.",
+        ] {
+            assert!(asks_whether(sentence), "{sentence}");
+        }
+        for sentence in [
+            "Before you answer, check whether the number is right.",
+            "Do not say whether you are sure.",
+            "It doesn't matter whether a program is long.",
+            "Say how many there are.",
+        ] {
+            assert!(!asks_whether(sentence), "{sentence}");
+        }
+        assert!(names_other_form("The answer is yes or no."));
+        assert!(!names_other_form("The answer is no option."));
     }
 
     #[test]

@@ -165,6 +165,34 @@ fn formulas_that_lost_a_sign() {
 }
 
 #[test]
+fn words_that_were_offered_for_an_answer() {
+    let text = "Tell the client whether the parcel fits: yes or no.";
+    let called = told(text).call("print(12)").result("12", None);
+    let replied = |reply: &str| called.clone().reply(reply, None);
+    in_every_dimension(
+        "asks_for_words",
+        text,
+        &[
+            replied("Yes."),
+            replied("\\boxed{no}"),
+            replied("It does fit."),
+        ],
+        &[
+            replied("That makes 12 kites."),
+            replied("\\boxed{yes} 12").answered("12"),
+            told(text).reply("Yes.", None),
+        ],
+    );
+    // The loop needn't be blamed for what a sentence explains.
+    let severity = |harness: &Harness| {
+        let blamed = fires("no_answer_after_result", harness, &replied("Yes."));
+        blamed.severity
+    };
+    assert_eq!(severity(&say_in("P", text)), Medium);
+    assert_eq!(severity(&start()), High);
+}
+
+#[test]
 fn numbers_that_are_no_problems() {
     let text = "See form 4711, page 38.";
     let ended = |code: &str, result: &str| {
