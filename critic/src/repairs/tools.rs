@@ -1,6 +1,8 @@
 //! Repairs of dimension T.
 
-use harness::{Backend, CallFormat, FieldPath, Harness, PatchOp, Tool, ToolLimits, ToolState};
+use harness::{
+    Backend, CallFormat, FieldPath, Harness, PatchOp, Tool, ToolLimits, ToolName, ToolState,
+};
 use serde_json::{Value, json};
 
 use super::{Repair, if_any, path, value};
@@ -107,10 +109,27 @@ pub(crate) const PROGRAM_TOOL_ALONE: Repair = Repair {
     summary: "leave no tool but the one for programs",
     ops: |harness| {
         let (kept, _) = program_tool(harness)?;
-        let others = harness.tools.keys().filter(|name| *name != kept);
-        if_any(others.map(|name| remove(name.as_str())))
+        leave_alone(harness, kept)
     },
 };
+
+pub(crate) const CALL_IT_PYTHON: Repair = Repair {
+    name: "call_it_python",
+    summary: "give the tool for programs the name python",
+    ops: |harness| {
+        const NAME: &str = "python";
+        let (name, tool) = program_tool(harness)?;
+        let is_free = harness.tools.keys().all(|known| known.as_str() != NAME);
+        let add = PatchOp::add(tool_field(NAME), value(tool));
+        is_free.then(|| vec![remove(name.as_str()), add])
+    },
+};
+
+/// Removes the tools beside one; `None` if it is alone.
+pub(crate) fn leave_alone(harness: &Harness, kept: &ToolName) -> Option<Vec<PatchOp>> {
+    let others = harness.tools.keys().filter(|name| *name != kept);
+    if_any(others.map(|name| remove(name.as_str())))
+}
 
 /// Removes a tool.
 pub(crate) fn remove(name: &str) -> PatchOp {

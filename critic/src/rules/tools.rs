@@ -1,11 +1,11 @@
 //! Rules of dimension T: tool schema errors.
 
-use harness::{Tool, ToolState};
+use harness::{Tool, ToolName, ToolState};
 use rollout::Event;
 use sandbox::Exit;
 
 use super::finding::{At, Finding};
-use super::text::{has_word, is_calculation, mentions, numbers};
+use super::text::{has_word, is_among, is_calculation, mentions, numbers};
 use super::told::{self, blamed};
 use super::view::View;
 use super::{Fault, obeyed, ways};
@@ -73,6 +73,25 @@ pub(super) const FAULTS: &[Fault] = &[
             let (call, name) = answer_receiver(view)?;
             let finding = call.first_line(High)?;
             Some(finding.suggesting(Some(vec![repair::remove(name)])))
+        },
+    },
+    Fault {
+        name: "fence_fits_several_tools",
+        explain: "A reply has a fenced block for Python, several tools run Python and none has that name, so \
+                  that the loop took the block for no call.",
+        repairs: &[repair::PROGRAM_TOOL_ALONE, repair::CALL_IT_PYTHON],
+        look: |view| {
+            let is_met = view.ignores_tool() && view.takes_fences() && !view.answers_with_program();
+            let tools = || view.harness.tools.iter();
+            let is_unnamed = |word: &str| tools().all(|(name, _)| name.as_str() != word);
+            let is_fence = |line: &str| {
+                let word = line.trim().strip_prefix("```").unwrap_or_default().trim();
+                is_among(&word.to_lowercase(), "python py python3") && is_unnamed(word)
+            };
+            let mut replies = view.replies().filter(|_| is_met && tools().count() > 1);
+            let finding = replies.find_map(|at| at.line(High, &is_fence))?;
+            let kept = likeliest_tool(view);
+            Some(finding.suggesting(kept.and_then(|kept| repair::leave_alone(view.harness, kept))))
         },
     },
     Fault {
@@ -224,6 +243,20 @@ pub(super) fn answer_receiver<'a>(view: &View<'a>) -> Option<(At<'a>, &'a str)> 
     let first = view.calls().rfind(|call| call.index < result.index)?;
     let name = view.tool_of(call)?;
     (view.tool_of(first)? != name).then_some((call, name))
+}
+
+/// Of the tools that run programs the one that the prompts name, or else one that says to print.
+fn likeliest_tool<'a>(view: &View<'a>) -> Option<&'a ToolName> {
+    let prompts = &view.harness.prompts;
+    let texts = [&prompts.system, &prompts.task, &prompts.final_answer];
+    let rank = |(name, tool): &(&ToolName, &Tool)| {
+        let is_named = texts.iter().any(|text| has_word(text, name.as_str()));
+        (is_named, mentions(&tool.description, &PRINTING))
+    };
+    let tools = view.harness.tools.iter();
+    let tools = tools.filter(|(_, tool)| tool.code_argument().is_some());
+    // Of equals the first.
+    tools.rev().max_by_key(rank).map(|(name, _)| name)
 }
 
 /// A call that was refused, for which the tool is to blame unless another text gave it the name.

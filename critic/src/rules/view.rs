@@ -140,6 +140,11 @@ impl<'a> View<'a> {
         self.harness.middleware.protocol.call_format == CallFormat::Fenced
     }
 
+    /// Whether a fenced code block is a call, be it by a hook.
+    pub(super) fn takes_fences(&self) -> bool {
+        self.is_fenced() || self.has_hook(|hook| matches!(hook, Hook::ExtractFencedCode {}))
+    }
+
     /// Whether the model was given a tool and never called it.
     pub(crate) fn ignores_tool(&self) -> bool {
         !self.harness.tools.is_empty() && !self.has_call()

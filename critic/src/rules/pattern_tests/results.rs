@@ -48,6 +48,58 @@ fn a_tool_that_takes_the_answer_away() {
 }
 
 #[test]
+fn fences_that_fit_several_tools() {
+    let tool = |description: &str| {
+        format!(
+            r#"{{"description":"{description}","parameters":{{"type":"object",
+            "properties":{{"code":{{"type":"string"}}}},"required":["code"]}},"backend":"python"}}"#
+        )
+    };
+    let (charts, runner) = (
+        tool("Draws charts by Python."),
+        tool("Runs it; print the sum."),
+    );
+    let ops = format!(
+        r#"[{{"op":"remove","path":"tools.python"}},
+        {{"op":"add","path":"tools.charts","value":{charts}}},
+        {{"op":"add","path":"tools.runner","value":{runner}}}]"#
+    );
+    let fenced = r#"[{"op":"replace","path":"middleware.protocol.call_format","value":"fenced"}]"#;
+    let one = patched(&start(), "Mid", fenced);
+    let two = patched(&one, "T", &ops);
+    let written = |word: &str| {
+        failed(1).reply(
+            &format!("```{word}\nprint(5 + 7)\n```"),
+            Some(Event::NoToolCall),
+        )
+    };
+    let rule = "fence_fits_several_tools";
+    let record = fires(rule, &two, &written("python"));
+    assert_eq!(
+        (record.severity, record.evidence.quote.as_str()),
+        (High, "```python")
+    );
+    let patch = checked_patch(&two, Dimension::T, record.diff_suggestion, "").unwrap();
+    let left: Vec<ToolName> = patch.apply(&two).unwrap().tools.into_keys().collect();
+    assert_eq!(left, [ToolName::new("runner").unwrap()]);
+    let missing = fires("example_missing", &two, &written("python"));
+    assert_eq!(missing.severity, Medium);
+    let rename = super::super::rule(rule).unwrap().repairs[1];
+    let renamed = rename.patch(&two, Dimension::T).unwrap();
+    let renamed = renamed.apply(&two).unwrap();
+    // One of them is called so, which is the one that the block goes to.
+    for harness in [&renamed, &one, &start()] {
+        is_quiet(rule, harness, &written("python"));
+    }
+    is_quiet(rule, &two, &written("ruby"));
+    is_quiet(
+        rule,
+        &two,
+        &failed(1).reply("It is 13.", Some(Event::NoToolCall)),
+    );
+}
+
+#[test]
 fn functions_of_skills_that_give_no_number() {
     let skill = |python: &str| {
         let ops = format!(
