@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{Repair, if_any, path, value};
 use crate::catalogue::catalogue;
+use crate::rules::has_word;
 
 pub(crate) const WORDS_TO_EQUATION: Repair = Repair {
     name: "words_to_equation",
@@ -73,20 +74,37 @@ pub(crate) fn without_triggers(skill: &Skill) -> PatchOp {
     PatchOp::replace(field(skill).join("triggers"), json!([]))
 }
 
-/// Takes a skill's Python away, and the skill with it where its text may need it.
+/// Takes a skill's Python away, and the skill with it where its text needs it.
 pub(crate) fn without_code(skill: &Skill) -> Option<Vec<PatchOp>> {
     let field = field(skill);
     let shipped = catalogue().skills.iter().find(|known| {
         let mut triggers = known.triggers.iter();
         triggers.any(|trigger| skill.triggers.contains(trigger))
     });
+    let no_code = PatchOp::replace(field.join("python"), json!(""));
     (!skill.python.is_empty()).then(|| match shipped {
+        _ if !speaks_of_code(skill) => vec![no_code],
         Some(known) => vec![
             PatchOp::replace(field.join("body"), value(&known.body)),
-            PatchOp::replace(field.join("python"), json!("")),
+            no_code,
         ],
         None => vec![PatchOp::remove(field)],
     })
+}
+
+/// Whether a skill's text has a call, or a name that its Python defines.
+fn speaks_of_code(skill: &Skill) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut opening = skill.body.match_indices('(');
+    let mut definitions = skill.python.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let rest = line
+            .strip_prefix("def ")
+            .or_else(|| line.strip_prefix("class "))?;
+        rest.split(|c: char| !is_part(c)).next()
+    });
+    opening.any(|(at, _)| skill.body[..at].ends_with(is_part))
+        || definitions.any(|name| !name.is_empty() && has_word(&skill.body, name))
 }
 
 /// Adds a skill of the catalogue.

@@ -26,7 +26,7 @@ pub(super) use names::{
 };
 pub(super) use notation::{has_program_behind, is_parted, marks, parts_digits, rewrites};
 pub(super) use printing::{asks_to_print_more, forbids_print};
-pub(super) use programs::{asks_to_define, asks_to_encode, is_encoded, only_defines};
+pub(super) use programs::{asks_to_define, asks_to_encode, is_encoded, only_defines, prints};
 pub(super) use turns::{asks_first, limits_calls};
 
 use super::text::{has_any, is_among};

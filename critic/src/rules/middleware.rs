@@ -11,7 +11,7 @@ use super::memory::notes_fill_context;
 use super::text::{ends_in_circles, is_rounding, last_line, numbers, values};
 use super::told::anywhere;
 use super::view::{CHARS_PER_TOKEN, NOISY, View};
-use super::{Fault, obeyed, prompts, skills, tools, ways};
+use super::{Fault, obeyed, prompts, skill_code, skills, tools, ways};
 use crate::catalogue::catalogue;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::{hooks, middleware as repair};
@@ -56,7 +56,7 @@ pub(super) const FAULTS: &[Fault] = &[
             // fault of its own.
             let is_plain = view.tells_answer_form()
                 && !view.is_output_cut()
-                && skills::shaped_result(view).is_none()
+                && skill_code::shaped_result(view).is_none()
                 && tools::answer_receiver(view).is_none()
                 && !anywhere(view, obeyed::keeps_answer_back);
             let severity = if is_plain { High } else { Medium };

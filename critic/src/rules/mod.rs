@@ -15,6 +15,7 @@ mod memory;
 mod middleware;
 mod obeyed;
 mod prompts;
+mod skill_code;
 mod skills;
 mod text;
 mod told;
@@ -43,7 +44,7 @@ use view::View;
 pub use luck::is_lucky;
 
 pub(crate) use facts::Facts;
-pub(crate) use text::{is_among, numbers};
+pub(crate) use text::{has_word, is_among, numbers};
 
 /// One deterministic rule.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +138,12 @@ impl Rule {
     /// speaks for the text.
     pub(crate) fn is_contrasted(&self) -> bool {
         const WAYS: [&str; 2] = ["_misguides_print", "_lends_numbers"];
-        let is_by_use = ["skill_misleads", "skill_code_shapes_result", "stale_number"];
+        let is_by_use = [
+            "skill_misleads",
+            "skill_code_shapes_result",
+            "skill_code_shadows",
+            "stale_number",
+        ];
         WAYS.iter().any(|way| self.name.ends_with(way)) || is_by_use.contains(&self.name)
     }
 

@@ -3,9 +3,9 @@
 use harness::{Example, Skill};
 use rollout::Event;
 
-use super::finding::{At, Finding};
+use super::finding::Finding;
 use super::memory::{hidden_note, stale_number};
-use super::text::{has_word, is_among, last_line, mentions, numbers};
+use super::text::{has_word, is_among, mentions, numbers};
 use super::told::elsewhere;
 use super::view::View;
 use super::{Fault, obeyed, ways};
@@ -105,38 +105,6 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
-        name: "skill_code_fails",
-        explain: "A skill brings Python along, and all programs that it was loaded for failed with one \
-                  and the same error, or with one that has a name of that Python in it.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| {
-            let skill = shown(view).find(|skill| !skill.python.trim().is_empty())?;
-            let error = view.event(|event| matches!(event, Event::ToolError { .. }))?;
-            let mut lines = error.text().lines();
-            let line = lines.find(|line| line.starts_with("[error]"))?;
-            let is_repeated = view.last_good_result().is_none();
-            let is_named = identifiers(line).any(|name| has_word(&skill.python, name));
-            let severity = match (is_repeated, is_named) {
-                (true, true) => High,
-                (true, false) => Medium,
-                (false, _) => Low,
-            };
-            let finding = error.quote(severity, line)?;
-            Some(finding.suggesting(repair::without_code(skill)))
-        },
-    },
-    Fault {
-        name: "skill_code_shapes_result",
-        explain: "A program showed what a function of a skill's Python returned, and that was no plain \
-                  number, such as `1.2k`, so that no answer came of it or one with its digits alone.",
-        repairs: &[repair::SHIPPED_BODIES, repair::REMOVE_TRIGGERED],
-        look: |view| {
-            let (result, skill) = shaped_result(view)?;
-            let finding = result.last_line(High)?;
-            Some(finding.suggesting(repair::without_code(skill)))
-        },
-    },
-    Fault {
         name: "skill_misleads",
         explain: "The model was shown a skill for this kind of problem, its program ran, and the \
                   result was wrong, as hardly any result was right that came of this skill: what it \
@@ -208,41 +176,6 @@ pub(super) fn wrong_program(view: &View<'_>) -> Option<Finding> {
     call.last_line(Medium).filter(|_| is_met)
 }
 
-/// A result that a skill's function gave another form than that of a number, which kept the answer from
-/// being one.
-pub(super) fn shaped_result<'a>(view: &View<'a>) -> Option<(At<'a>, &'a Skill)> {
-    const SHAPING: [&str; 4] = ["'", "\"", "str(", "format("];
-    let result = view.last_good_result()?;
-    let call = view.calls().rfind(|call| call.index < result.index)?;
-    // What the program itself made of the value is no skill's doing.
-    let is_plain = !mentions(call.text(), &SHAPING);
-    let skill = shown(view).find(|skill| {
-        let mut names = defined(&skill.python);
-        names.any(|name| has_word(call.text(), name))
-    })?;
-    let line = last_line(view.output(result))?;
-    let is_number = |text: &str| text.trim().parse::<f64>().is_ok_and(f64::is_finite);
-    // A fraction is a number too.
-    let is_shaped = !line.replace([',', '_'], "").split('/').all(is_number);
-    let is_copied = || {
-        let answer = numbers(view.value().unwrap_or_default());
-        let shown = numbers(line);
-        answer.last().is_some_and(|number| shown.contains(number))
-    };
-    let is_lost = !view.states_answer() || is_copied();
-    (is_plain && is_shaped && is_lost).then_some((result, skill))
-}
-
-/// Names of the functions that a piece of Python defines.
-fn defined(python: &str) -> impl Iterator<Item = &str> {
-    let heads = python.lines().filter_map(|line| {
-        let of_def = line.strip_prefix("def ").map(|rest| rest.split('(').next());
-        let of_lambda = line.split_once("= lambda").map(|(name, _)| Some(name));
-        of_def.or(of_lambda)?
-    });
-    heads.map(str::trim).filter(|name| !name.is_empty())
-}
-
 pub(super) fn fills_context(view: &View<'_>) -> Option<Finding> {
     view.fills_context(shown(view).map(|skill| skill.body.len()).sum())
 }
@@ -274,19 +207,13 @@ pub(super) fn teaching_example<'a>(view: &View<'a>) -> Option<(usize, &'a Exampl
     examples.into_iter().find(|(_, example)| teaches(example))
 }
 
-/// Names that stand in an error's line, beside the error's own.
-fn identifiers(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !c.is_alphanumeric() && c != '_')
-        .filter(|word| word.len() > 1 && *word != "error" && !word.ends_with("Error"))
-}
-
 fn has_skill(view: &View<'_>, words: &[&str]) -> bool {
     let mut skills = view.harness.skills.values();
     skills.any(|skill| mentions(&skill.body, words) || mentions(&skill.description, words))
 }
 
 /// Skills whose body the model was shown.
-fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Skill> {
+pub(super) fn shown<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Skill> {
     let skills = view.harness.skills.values();
     skills.filter(move |skill| is_shown(view, skill))
 }

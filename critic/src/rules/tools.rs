@@ -8,7 +8,7 @@ use super::finding::{At, Finding};
 use super::text::{has_word, is_among, is_calculation, mentions, numbers};
 use super::told::{self, blamed};
 use super::view::View;
-use super::{Fault, obeyed, ways};
+use super::{Fault, meaning, obeyed, ways};
 use crate::catalogue::program_tool;
 use crate::record::Severity::{High, Low, Medium};
 use crate::repairs::tools as repair;
@@ -105,8 +105,11 @@ pub(super) const FAULTS: &[Fault] = &[
             let parameter = parameter_description(tool).filter(|_| !view.is_fenced());
             let mut texts = parameter.into_iter().chain([tool.description.as_str()]);
             let is_met = !texts.any(|text| mentions(text, &PRINTING));
-            // Where another text says it, this one needn't, and where one says the opposite, that is why.
+            let silent = view.call_before(|event| matches!(event, Event::EmptyOutput))?;
+            // Where another text says it or the program does it, this one needn't, and where one says the
+            // opposite, that is why.
             let is_said = view.shows_print()
+                || meaning::prints(silent.text())
                 || told::elsewhere(view, obeyed::misguides_print)
                 || told::anywhere(view, |_, sentence| mentions(sentence.text, &PRINTING));
             let severity = if is_said { Low } else { High };

@@ -9,7 +9,7 @@
 //! them, `{s}` ends a verb, and `{its}` says whose.
 
 use super::told::{self, blamed};
-use super::{Fault, Rule, calls, memory, middleware, obeyed, prompts, skills, tools};
+use super::{Fault, Rule, calls, memory, middleware, obeyed, prompts, skill_code, skills, tools};
 use crate::record::RootCause;
 use crate::repairs as repair;
 
@@ -201,7 +201,7 @@ pub(super) static TEXTS: [Text; 5] = [
             repair::skills::SHIPPED_BODIES,
             repair::skills::REMOVE_TRIGGERED,
         ],
-        faults: &[skills::FAULTS],
+        faults: &[skill_code::FAULTS, skills::FAULTS],
         suspected: Fault {
             explain: "Most rollouts fail, nothing explains this one, and a skill that was shown may be \
                       why: the gate can tell, with the shipped text or none in its place.",

@@ -103,9 +103,24 @@ pub(in crate::rules) fn asks_to_define(sentence: &str) -> bool {
     has(&tokens, DEFINED) && has(&tokens, VERBS) && !is_other
 }
 
+/// How a definition begins.
+const HEADS: [&str; 4] = ["def ", "class ", "async def ", "@"];
+
+/// Whether a program prints, as far as can be seen, outside of what it only defines.
+pub(in crate::rules) fn prints(program: &str) -> bool {
+    let mut is_within = false;
+    program.lines().any(|line| {
+        let is_outer = !line.trim().is_empty() && !line.starts_with([' ', '\t']);
+        if is_outer {
+            is_within = HEADS.iter().any(|head| line.starts_with(head));
+        }
+        let is_comment = line.trim_start().starts_with('#');
+        !is_within && !is_comment && line.contains("print(")
+    })
+}
+
 /// Whether a program defines something and does nothing else.
 pub(in crate::rules) fn only_defines(program: &str) -> bool {
-    const HEADS: [&str; 4] = ["def ", "class ", "async def ", "@"];
     const BESIDE: [&str; 4] = ["import ", "from ", "#", ")"];
     let is_lambda = |line: &str| line.contains("= lambda");
     let is_head = |line: &str| HEADS.iter().any(|head| line.starts_with(head)) || is_lambda(line);
@@ -193,6 +208,16 @@ mod tests {
             "import math",
         ] {
             assert!(!only_defines(program), "{program}");
+        }
+        for program in ["print(12)", "for n in (5, 7):\n    print(n)"] {
+            assert!(prints(program), "{program}");
+        }
+        for program in [
+            "x = 12\nx",
+            "def total():\n    print(12)\n",
+            "# print(12)\n12",
+        ] {
+            assert!(!prints(program), "{program}");
         }
     }
 }

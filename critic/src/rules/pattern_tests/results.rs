@@ -147,6 +147,73 @@ fn functions_of_skills_that_give_no_number() {
 }
 
 #[test]
+fn skills_that_take_pythons_own_functions() {
+    let rule = "skill_code_shadows";
+    let skill = |python: &str, body: &str| {
+        let python = Value::from(python);
+        let ops = format!(
+            r#"[{{"op":"add","path":"skills.pace","value":{{"name":"pace","description":"Pace.",
+            "triggers":[],"body":"{body}","python":{python}}}}}]"#
+        );
+        patched(&start(), "S", &ops)
+    };
+    let called = |code: &str| failed(1).system("Solve. Go slowly.").call(code);
+    let silent = |code: &str| called(code).result("[no output]", Some(Event::EmptyOutput));
+    for python in [
+        "def print(*parts):\n    pass\n",
+        "print = id\n",
+        "from quiet import print\n",
+        "import io, sys\nsys.stdout = io.StringIO()\n",
+        "raise SystemExit\n",
+    ] {
+        let harness = skill(python, "Go slowly.");
+        let record = fires(rule, &harness, &silent("print(5 + 7)"));
+        assert_eq!(
+            (record.severity, record.evidence.quote.as_str()),
+            (High, "print(5 + 7)")
+        );
+        // The text needs no Python, and stays.
+        let patch = checked_patch(&harness, Dimension::S, record.diff_suggestion, "").unwrap();
+        let mended = patch.apply(&harness).unwrap();
+        let pace = &mended.skills["pace"];
+        assert_eq!(
+            (pace.body.as_str(), pace.python.as_str()),
+            ("Go slowly.", "")
+        );
+        is_quiet(rule, &harness, &silent("x = 5 + 7"));
+        is_quiet(rule, &harness, &called("print(5 + 7)").result("12", None));
+    }
+    let counts = skill("def sum(parts):\n    return len(parts)\n", "Go slowly.");
+    let wrong = called("print(sum([5, 7]))").result("2", None).answered("2");
+    fires(rule, &counts, &wrong);
+    let own = called("print(7 - 5)").result("2", None).answered("2");
+    let harmless = skill("def rate(x, y):\n    return x / y\n", "Go slowly.");
+    for (harness, rollout) in [
+        (&counts, &own),
+        (&counts, &silent("print(5 + 7)")),
+        (&harmless, &wrong),
+        (&start(), &wrong),
+    ] {
+        is_quiet(rule, harness, rollout);
+    }
+    // What printed needn't be told to print.
+    let severity = |code| fires("print_not_described", &start(), &silent(code)).severity;
+    assert_eq!(
+        (severity("print(5 + 7)"), severity("x = 5 + 7")),
+        (Low, High)
+    );
+    // A text that calls what is gone goes too.
+    let body = "Go slowly. Use rest(x).";
+    let harness = skill("def rest(x):\n    return x\n\n\nprint = id\n", body);
+    let told = failed(1)
+        .system(&format!("Solve. {body}"))
+        .call("print(12)");
+    let told = told.result("[no output]", Some(Event::EmptyOutput));
+    let ops = fires(rule, &harness, &told).diff_suggestion;
+    assert_eq!(ops[0].path.to_string(), "skills.pace");
+}
+
+#[test]
 fn totals_that_run_on() {
     let text = "The count goes on from 40812.";
     let rollouts: Vec<Trajectory> = (1..=4)
