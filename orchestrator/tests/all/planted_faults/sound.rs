@@ -6,7 +6,7 @@ use super::*;
 
 /// What a text is blamed for beside a rollout that went as it says. The other rules on texts look at
 /// whether rollouts fail.
-const WAYS: [&str; 14] = [
+const WAYS: [&str; 16] = [
     "tool_forbidden",
     "_against_tool",
     "_alters_answer",
@@ -21,9 +21,16 @@ const WAYS: [&str; 14] = [
     "_limits_calls",
     "_asks_first",
     "_encodes_programs",
+    "_spoils_formula",
+    "_lends_numbers",
 ];
 /// Rules that look at what was called and what came of it.
-const OTHERS: [&str; 2] = ["answer_tool", "skill_code_shapes_result"];
+const OTHERS: [&str; 4] = [
+    "answer_tool",
+    "fence_fits_several_tools",
+    "skill_code_shapes_result",
+    "skill_code_shadows",
+];
 /// Problems of each harness, enough for what several rollouts show.
 const PROBLEMS: usize = 8;
 
@@ -37,6 +44,7 @@ async fn the_critic_blames_no_text_of_a_working_harness() {
         reworded::faults(),
         unusual::faults(),
         everyday::faults(),
+        handover::faults(),
     ];
     let mut seen = BTreeSet::new();
     for fault in lists.into_iter().flatten() {
