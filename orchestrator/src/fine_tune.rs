@@ -39,7 +39,7 @@ pub(crate) type Usable<'a> = (&'a Trajectory, Vec<Row>);
 
 /// What a round trains on.
 pub(crate) struct Lesson {
-    dataset: Dataset,
+    pub(crate) dataset: Dataset,
     /// Trajectories that are learnt from.
     trajectories: usize,
     /// Problems that are validated on instead.
