@@ -89,7 +89,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 is_among(&word.to_lowercase(), "python py python3") && is_unnamed(word)
             };
             let mut replies = view.replies().filter(|_| is_met && tools().count() > 1);
-            let finding = replies.find_map(|at| at.line(High, &is_fence))?;
+            let finding = replies.find_map(|at| at.line(High, is_fence))?;
             let kept = likeliest_tool(view);
             Some(finding.suggesting(kept.and_then(|kept| repair::leave_alone(view.harness, kept))))
         },
