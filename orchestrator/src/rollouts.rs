@@ -193,12 +193,13 @@ impl Workshop {
         if let Some(known) = self.store.trajectory(&id).await? {
             return Ok(known);
         }
-        let ahead = &mut *self.ahead.lock().await;
+        let mut ahead = self.ahead.lock().await;
         while self.stop.budget().is_full(ahead.in_flight())
             && let Some(landed) = ahead.landed().await
         {
             landed?;
         }
+        drop(ahead);
         let reason = self.stop.reason();
         if let Some(reason) = reason.or_else(|| self.stop.reason_to_save()) {
             return Err(RunError::Stopped { reason });

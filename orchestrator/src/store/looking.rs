@@ -39,8 +39,9 @@ const STAND_INS: [(RangeInclusive<i64>, &str); 6] = [
 ];
 
 impl Store {
-    /// Open `run.db` in `directory` to read it. A database of an earlier version is read as it is; only one
-    /// that holds nothing yet gets its schema.
+    /// Open `run.db` in `directory` to read it, without a change to it. A database of an earlier version is
+    /// read as it is, and one that holds nothing yet as an empty one: a process that begins a run is about to
+    /// give it its schema, and two that do so get into each other's way.
     ///
     /// # Errors
     /// As [`Self::open`], and where there is no database.
@@ -52,7 +53,7 @@ impl Store {
             .map_err(|source| StoreError::opening(source, &path))?;
         if version == 0 {
             pool.close().await;
-            return Self::open(directory).await;
+            return Self::empty().await;
         }
         let newest = sqlx::migrate!().iter().map(|known| known.version).max();
         if newest.is_some_and(|newest| version > newest) {
@@ -64,6 +65,18 @@ impl Store {
                 sqlx::query(stand_in).execute(&pool).await?;
             }
         }
+        Ok(Self { pool })
+    }
+
+    /// A store of nothing, in memory.
+    async fn empty() -> Result<Self, StoreError> {
+        let path = Path::new(":memory:");
+        let options = SqliteConnectOptions::new().in_memory(true);
+        let pool = Self::one_connection(options, path).await?;
+        sqlx::migrate!()
+            .run(&pool)
+            .await
+            .map_err(|source| StoreError::migrating(source, path))?;
         Ok(Self { pool })
     }
 }
@@ -81,6 +94,8 @@ async fn version(pool: &SqlitePool) -> Result<i64, sqlx::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use sqlx::migrate::{Migration, Migrator};
 
     use super::*;
@@ -163,5 +178,29 @@ mod tests {
         std::fs::write(here.path().join("run.db"), "").expect("file");
         let store = Store::look_at(here.path()).await.expect("a store");
         assert_eq!(store.run().await.expect("a read"), None);
+        let left = std::fs::metadata(here.path().join("run.db")).expect("the file");
+        assert_eq!(left.len(), 0);
+    }
+
+    /// What it finds while the schema is made may be anything.
+    async fn look_often(directory: PathBuf) {
+        while !Store::exists(&directory) {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            let _ = Store::look_at(&directory).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_begins_while_others_look_at_it() {
+        for _ in 0..20 {
+            let here = tempfile::tempdir().expect("directory");
+            let looking = [(), ()].map(|()| tokio::spawn(look_often(here.path().to_owned())));
+            Store::open(here.path()).await.expect("a store");
+            for looked in looking {
+                looked.await.expect("no panic");
+            }
+        }
     }
 }

@@ -254,14 +254,22 @@ impl Store {
         let options = options
             .filename(&path)
             .busy_timeout(Duration::from_secs(30));
-        let pool = SqlitePoolOptions::new()
+        let pool = Self::one_connection(options, &path).await?;
+        Ok((pool, path))
+    }
+
+    /// One connection that is kept for as long as the pool is.
+    async fn one_connection(
+        options: SqliteConnectOptions,
+        path: &Path,
+    ) -> Result<SqlitePool, StoreError> {
+        SqlitePoolOptions::new()
             .max_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
             .connect_with(options)
             .await
-            .map_err(|source| StoreError::opening(source, &path))?;
-        Ok((pool, path))
+            .map_err(|source| StoreError::opening(source, path))
     }
 
     /// Whether `directory` holds a run.
