@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use coharness::splits::Splits;
+use coharness::workshop::Workshop;
+use critic::Cluster;
 use harness::{Dimension, Harness};
 use rollout::Columns;
 
@@ -32,101 +34,72 @@ async fn faults_on_the_real_model() {
         return;
     };
     let only = std::env::var("COHARNESS_TEST_FAULT").unwrap_or_default();
-    println!(
-        "{:<3} {:<37} {:>4} {:>4}  {:<30} {:>4}  accepted patches",
-        "dim", "planted fault", "work", "flaw", "heaviest cluster", "loop"
-    );
     let place = Place::new();
-    let (mut unplanted, mut unseen, mut seen, mut named, mut repaired) = (0, 0, 0, 0, 0);
-    let mut working_level = None;
+    let work = Bench::at(&model, &place.path().join("working"))
+        .level_of(None)
+        .await;
+    println!("the working harness solves {}", percent(work));
+    println!(
+        "{:<3} {:<37} {:>4}  heaviest cluster",
+        "dim", "planted fault", "flaw"
+    );
+    let (mut planted, mut visible) = (0, Vec::new());
     for (number, fault) in faults().into_iter().enumerate() {
-        if !fault.name.contains(&only) {
+        if !fault.name.contains(&only) || broken(&fault).is_none() {
             continue;
         }
-        let started = Instant::now();
-        let directory = place.path().join(format!("fault-{number}"));
-        let outcome = examine(&fault, &model, &directory, &mut working_level).await;
-        let seconds = started.elapsed().as_secs();
+        planted += 1;
+        let bench = Bench::at(&model, &place.path().join(format!("fault-{number}")));
+        let flaw = bench.level_of(Some(&fault)).await;
         let dim = fault.cause.harness_dim().to_string();
-        println!("{dim:<3} {:<37} {outcome}  ({seconds} s)", fault.name);
-        match outcome {
-            Outcome::Unplanted => unplanted += 1,
-            Outcome::Unseen { .. } => unseen += 1,
-            Outcome::Seen {
-                is_named,
-                before,
-                after,
-                ..
-            } => {
-                seen += 1;
-                named += u32::from(is_named);
-                repaired += u32::from(is_back(before, after));
-            }
+        let start = format!("{dim:<3} {:<37} {}", fault.name, percent(flaw));
+        if work - flaw < least(work) {
+            println!("{start}  not visible");
+            continue;
         }
+        let heaviest = bench.heaviest_cluster(&fault).await;
+        let named = heaviest.is_some_and(|cluster| {
+            println!("{start}  {}", cluster.rule);
+            fault.is_named_by(cluster.root_cause)
+        });
+        visible.push((flaw, fault, named, bench));
     }
+    let named = visible.iter().filter(|(_, _, named, _)| *named).count();
     println!(
-        "{seen} visible, {named} of them named, {repaired} repaired; {unseen} not visible, {unplanted} can't be planted"
+        "{} of {planted} are visible, {named} of them named",
+        visible.len()
     );
+    // What costs most first.
+    visible.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let mut repaired = 0;
+    for (flaw, fault, _, bench) in &visible {
+        let started = Instant::now();
+        let (level, patches) = bench.repaired(fault).await;
+        let is_back = work - level < least(work);
+        repaired += usize::from(is_back);
+        println!(
+            "{:<37} {} {}{}  {}  ({} s)",
+            fault.name,
+            percent(*flaw),
+            if is_back { ' ' } else { '!' },
+            percent(level),
+            patches.join("; "),
+            started.elapsed().as_secs()
+        );
+    }
+    println!("{repaired} of {} repaired", visible.len());
     if only.is_empty() {
-        assert!(seen >= 5, "{seen} visible");
+        assert!(visible.len() >= 5, "{} visible", visible.len());
     }
 }
 
-/// What became of a fault. Levels are shares of the test problems that are solved: under the working
-/// harness, under the broken one, and under the one that the loop ends with.
-enum Outcome {
-    Unplanted,
-    Unseen {
-        before: f64,
-        flawed: f64,
-    },
-    Seen {
-        before: f64,
-        flawed: f64,
-        after: f64,
-        heaviest: String,
-        is_named: bool,
-        patches: Vec<String>,
-    },
-}
-
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let percent = |share: f64| format!("{:3.0}%", 100.0 * share);
-        match self {
-            Self::Unplanted => f.write_str("can't be planted here"),
-            Self::Unseen { before, flawed } => {
-                write!(f, "{} {}  not visible", percent(*before), percent(*flawed))
-            }
-            Self::Seen {
-                before,
-                flawed,
-                after,
-                heaviest,
-                is_named,
-                patches,
-            } => write!(
-                f,
-                "{} {} {}{heaviest:<30} {}{}  {}",
-                percent(*before),
-                percent(*flawed),
-                if *is_named { ' ' } else { '!' },
-                if is_back(*before, *after) { ' ' } else { '!' },
-                percent(*after),
-                patches.join("; ")
-            ),
-        }
-    }
+fn percent(share: f64) -> String {
+    format!("{:3.0}%", 100.0 * share)
 }
 
 /// The smallest loss that counts as one.
 fn least(before: f64) -> f64 {
     (before / 5.0).max(2.0 / SIZES[2] as f64)
-}
-
-/// Whether what is left of a loss would not count as one.
-fn is_back(before: f64, after: f64) -> bool {
-    before - after < least(before)
 }
 
 /// What the working harness of the suite needs for a small model.
@@ -142,54 +115,74 @@ fn working() -> Harness {
     harness
 }
 
-async fn examine(
-    fault: &Fault,
-    model: &Path,
-    directory: &Path,
-    working_level: &mut Option<f64>,
-) -> Outcome {
-    let working = Arc::new(working());
-    let mut broken = Harness::clone(&working);
+/// The working harness with a fault; none if it can't be planted there.
+fn broken(fault: &Fault) -> Option<Harness> {
+    let working = working();
+    let mut broken = working.clone();
     (fault.plant)(&mut broken);
-    if broken == *working || harness::validate(&broken).is_err() {
-        return Outcome::Unplanted;
+    (broken != working && harness::validate(&broken).is_ok()).then_some(broken)
+}
+
+/// Where one harness is measured and mended with the real model, by the gate that `quickstart.yaml` has: the
+/// model solves too little for one that bounds false discoveries.
+struct Bench {
+    config: String,
+    directory: PathBuf,
+}
+
+impl Bench {
+    fn at(model: &Path, directory: &Path) -> Self {
+        let config = CONFIG
+            .replace(
+                "{kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}",
+                "{kind: local}",
+            )
+            .replace("{path: none}", &format!("{{path: '{}'}}", model.display()))
+            .replace("tokens_per_problem: 4000", "tokens_per_problem: 256")
+            .replace("mode: sequential, tasks: 30", "mode: confirmed, tasks: 40")
+            .replace("iterations: 5", "iterations: 3");
+        Self {
+            config,
+            directory: directory.to_owned(),
+        }
     }
-    let config = CONFIG
-        .replace(
-            "{kind: openai, base_url: 'http://127.0.0.1:1/v1', model: none}",
-            "{kind: local}",
-        )
-        .replace("{path: none}", &format!("{{path: '{}'}}", model.display()))
-        .replace("tokens_per_problem: 4000", "tokens_per_problem: 256");
-    let scene = Scene {
-        config: &config,
-        splits: splits(),
-        directory,
-        is_aloud: false,
-    };
-    let workshop = scene.on_this_machine(&broken, python()).await;
-    let policy = workshop.policy(None).await.expect("the model");
-    let level = Level::new(&workshop, &policy);
-    let before = match *working_level {
-        Some(known) => known,
-        None => *working_level.insert(level.of(&working).await),
-    };
-    let flawed = level.of(&broken.into()).await;
-    if before - flawed < least(before) {
-        return Outcome::Unseen { before, flawed };
+
+    async fn workshop(&self, start: &Harness) -> Workshop {
+        let scene = Scene {
+            config: &self.config,
+            splits: splits(),
+            directory: &self.directory,
+            is_aloud: false,
+        };
+        scene.on_this_machine(start, python()).await
     }
-    let heaviest = level.heaviest_cluster().await;
-    let named_by = |cluster: &critic::Cluster| fault.is_named_by(cluster.root_cause);
-    let is_named = heaviest.as_ref().is_some_and(named_by);
-    let (end, patches) = level.repair().await;
-    Outcome::Seen {
-        before,
-        flawed,
-        after: level.of(&end).await,
-        heaviest: heaviest.map_or_else(|| "nothing".into(), |cluster| cluster.rule),
-        is_named,
-        patches,
+
+    /// What is solved under the working harness, or with a fault in it.
+    async fn level_of(&self, fault: Option<&Fault>) -> f64 {
+        let start = fault.map_or_else(working, planted);
+        let workshop = self.workshop(&start).await;
+        let policy = workshop.policy(None).await.expect("the model");
+        Level::new(&workshop, &policy).of(&Arc::new(start)).await
     }
+
+    async fn heaviest_cluster(&self, fault: &Fault) -> Option<Cluster> {
+        let workshop = self.workshop(&planted(fault)).await;
+        let policy = workshop.policy(None).await.expect("the model");
+        Level::new(&workshop, &policy).heaviest_cluster().await
+    }
+
+    /// What is solved under the harness that the loop ends with, and the patches that it accepted.
+    async fn repaired(&self, fault: &Fault) -> (f64, Vec<String>) {
+        let workshop = self.workshop(&planted(fault)).await;
+        let policy = workshop.policy(None).await.expect("the model");
+        let level = Level::new(&workshop, &policy);
+        let (end, patches) = level.repair().await;
+        (level.of(&end).await, patches)
+    }
+}
+
+fn planted(fault: &Fault) -> Harness {
+    broken(fault).expect("a fault that can be planted")
 }
 
 /// The first problems of the shipped set.
