@@ -277,41 +277,47 @@ pub(super) fn encodes_programs(view: &View<'_>, sentence: &Sentence<'_>) -> bool
 /// The sentence as Python has it, where it has a formula that Python can't read, and so had a program that
 /// failed.
 pub(super) fn mended_formula(view: &View<'_>, sentence: &Sentence<'_>) -> Option<String> {
+    if view.last_good_result().is_some() {
+        return None;
+    }
     let failed = view.call_before(|event| matches!(event, Event::ToolError { .. }))?;
-    let is_failed = view.last_good_result().is_none();
-    meaning::mended_as_in(sentence.text, failed.text()).filter(|_| is_failed)
+    meaning::mended_as_in(sentence.text, failed.text())
 }
 
 /// Whether it has numbers that programs calculated with in the place of the problem's, and the result was
 /// the answer: two or more where none of the problem's was used, or one where a whole topic fails so.
 pub(super) fn lends_numbers(view: &View<'_>, sentence: &Sentence<'_>) -> bool {
     let said = telling_numbers(sentence.text);
+    if said.is_empty() || wrong_program(view).is_none() {
+        return false;
+    }
     let problem = problem_of(view.trajectory, view.harness).or_else(|| view.problem());
     let given = telling_numbers(problem.unwrap_or_default());
-    if said.is_empty() || given.is_empty() || wrong_program(view).is_none() {
+    if given.is_empty() {
         return false;
     }
     let programs: Vec<&str> = view.calls().map(At::text).collect();
     let used = telling_numbers(&programs.join("\n"));
-    let is_lent = |number: &&f64| said.contains(*number) && !given.contains(*number);
+    let is_lent = |number: &&f64| has(&said, **number) && !has(&given, **number);
     let lent = used.iter().filter(is_lent).count();
-    let left = given
-        .iter()
-        .filter(|number| !used.contains(*number))
-        .count();
+    let left = given.iter().filter(|number| !has(&used, **number)).count();
     // A constant such as the 24 hours of a day comes on top of the problem's numbers.
     let is_in_place = lent > 0 && left > 0 && used.len() <= given.len();
     lent > 1 && left == given.len() || is_in_place && view.facts.misunderstanding(view).is_some()
 }
 
-/// The distinct numbers of a text, without signs, that not every program may have.
+/// Whether `number` is among numbers in ascending order.
+fn has(sorted: &[f64], number: f64) -> bool {
+    let found = sorted.binary_search_by(|known| known.total_cmp(&number));
+    found.is_ok()
+}
+
+/// The distinct numbers of a text in ascending order, without signs, that not every program may have.
 fn telling_numbers(text: &str) -> Vec<f64> {
-    let mut telling: Vec<f64> = Vec::new();
-    for number in numbers(text).into_iter().map(f64::abs) {
-        if !COMMON.contains(&number) && !telling.contains(&number) {
-            telling.push(number);
-        }
-    }
+    let all = numbers(text).into_iter().map(f64::abs);
+    let mut telling: Vec<f64> = all.filter(|number| !COMMON.contains(number)).collect();
+    telling.sort_by(f64::total_cmp);
+    telling.dedup();
     telling
 }
 

@@ -241,7 +241,7 @@ mod tests {
             assert!(!offers(sentence, word), "{sentence}");
         }
         for sentence in [
-            "Say in \\boxed{} whether the claim holds.",
+            "Write down whether a sum is even.",
             "After a check, tell the reader whether it fits.",
         ] {
             assert!(asks_whether(sentence), "{sentence}");

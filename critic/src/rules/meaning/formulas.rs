@@ -52,66 +52,122 @@ struct Token {
     place: Range<usize>,
 }
 
-/// `sentence` with Python's signs wherever it and `program` have another one, or none between two values.
+/// Two values of a formula without a sign between them.
+struct Gap {
+    place: Range<usize>,
+    /// Whether a sum in parentheses ends before it, and whether one begins behind it.
+    shape: (bool, bool),
+}
+
+/// `sentence` with Python's signs wherever it and `program` have another one, or none between two values of
+/// the same kinds.
 /// `None` where they have nothing of that in common.
 pub(in crate::rules) fn mended_as_in(sentence: &str, program: &str) -> Option<String> {
     let program = without_texts(program);
     let mut mended = sentence.to_owned();
-    if !left_out(&program).is_empty() {
-        for place in left_out(sentence).into_iter().rev() {
-            mended.replace_range(place, " * ");
+    let lost = left_out(&program);
+    if !lost.is_empty() {
+        for gap in left_out(sentence).into_iter().rev() {
+            if lost.iter().any(|known| known.shape == gap.shape) {
+                mended.replace_range(gap.place, " * ");
+            }
         }
     }
-    let of_prose = SIGNS_OF_PROSE.iter().filter(|(sign, _)| {
-        let mut places = sentence.match_indices(sign);
-        places.any(|(at, _)| ends_in_value(&sentence[..at]))
-    });
+    let of_prose = SIGNS_OF_PROSE
+        .iter()
+        .filter(|(sign, _)| program.contains(sign) && follows_value(sentence, sign));
     for (sign, python) in SIGNS.iter().chain(of_prose) {
         if program.contains(sign) {
-            mended = mended.replace(sign, python);
+            mended = if python.starts_with("**") {
+                with_powers(&mended, sign, python)
+            } else {
+                mended.replace(sign, python)
+            };
         }
     }
     (mended != sentence).then_some(mended)
 }
 
-/// A program without what stands in its strings and comments.
-fn without_texts(program: &str) -> String {
-    let mut rest = String::with_capacity(program.len());
-    let mut end_of_text = None;
-    let mut signs = program.chars();
-    while let Some(sign) = signs.next() {
-        match end_of_text {
-            None => {
-                match sign {
-                    '"' | '\'' => end_of_text = Some(sign),
-                    '#' => end_of_text = Some('\n'),
-                    _ => {}
-                }
-                rest.push(sign);
-            }
-            Some(_) if sign == '\\' => {
-                signs.next();
-            }
-            Some(end) if sign == end || sign == '\n' => {
-                end_of_text = None;
-                rest.push(sign);
-            }
-            Some(_) => {}
-        }
+/// `text` with `python` in the place of each `sign` that is a power.
+fn with_powers(text: &str, sign: &str, python: &str) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut start = 0;
+    for (at, _) in text.match_indices(sign) {
+        replaced.push_str(&text[start..at]);
+        replaced.push_str(if wants_power(&text[..at]) {
+            python
+        } else {
+            sign
+        });
+        start = at + sign.len();
     }
-    rest
+    replaced.push_str(&text[start..]);
+    replaced
 }
 
-/// Whether a text ends in a value, or in a formula that wants one.
-fn ends_in_value(text: &str) -> bool {
-    tokens(text)
-        .last()
-        .is_some_and(|token| !matches!(token.kind, Kind::Word | Kind::Other))
+/// Whether a text ends in what may be raised to a power: a name, a number or a sum, but no unit as in "30 m".
+fn wants_power(text: &str) -> bool {
+    let before = text.trim_end_matches(char::is_alphabetic);
+    if before.len() == text.len() {
+        return text.ends_with(|c: char| c.is_ascii_digit() || c == ')');
+    }
+    let amount = before.trim_end_matches([' ', '\t', '\u{a0}']);
+    let is_unit = amount.len() < before.len() && amount.ends_with(|c: char| c.is_ascii_digit());
+    !is_unit
+}
+
+/// A program without what stands in its strings and comments.
+fn without_texts(program: &str) -> String {
+    // Three quotes first, which begin with one.
+    const MARKS: [&str; 5] = ["\"\"\"", "'''", "\"", "'", "#"];
+    let mut code = String::with_capacity(program.len());
+    let mut rest = program;
+    while let Some(first) = rest.chars().next() {
+        let mark = MARKS.into_iter().find(|mark| rest.starts_with(*mark));
+        if let Some(mark) = mark {
+            code.push_str(mark);
+            rest = &rest[mark.len()..];
+            rest = &rest[length_of_text(rest, mark)..];
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    code
+}
+
+/// The length in bytes of what `mark` begins, with the quotes that end it and without the newline.
+fn length_of_text(rest: &str, mark: &str) -> usize {
+    let is_string = mark != "#";
+    let mut is_escaped = false;
+    for (at, sign) in rest.char_indices() {
+        if is_escaped {
+            is_escaped = false;
+        } else if is_string && sign == '\\' {
+            is_escaped = true;
+        } else if is_string && rest[at..].starts_with(mark) {
+            return at + mark.len();
+        } else if mark.len() == 1 && sign == '\n' {
+            return at;
+        }
+    }
+    rest.len()
+}
+
+/// Whether `sign` stands behind a value somewhere, or in a formula that wants one.
+fn follows_value(text: &str, sign: &str) -> bool {
+    let tokens = tokens(text);
+    let mut places = text.match_indices(sign);
+    places.any(|(at, _)| {
+        let before = tokens.partition_point(|token| token.place.end <= at);
+        let last = tokens[..before].last();
+        last.is_some_and(|token| !matches!(token.kind, Kind::Word | Kind::Other))
+    })
 }
 
 /// Where a formula has two values beside each other and no sign between them, as in `2 (x + y)` or
 /// `x y / 100`.
-fn left_out(text: &str) -> Vec<Range<usize>> {
+fn left_out(text: &str) -> Vec<Gap> {
     let tokens = tokens(text);
     let said = |at: usize| tokens.get(at).map(|token| &text[token.place.clone()]);
     let kind = |at: usize| tokens.get(at).map(|token| token.kind);
@@ -127,6 +183,18 @@ fn left_out(text: &str) -> Vec<Range<usize>> {
     let opens_sum = |at: usize| kind(at) == Some(Kind::Open) && is_term(at + 1) && is_sign(at + 2);
     let closes_sum =
         |at: usize| kind(at) == Some(Kind::Close) && at >= 2 && is_term(at - 1) && is_sign(at - 2);
+    // A bullet calculates nothing, nor does the line in "2024-05-01".
+    let is_bullet = |at: usize| at == 0 && matches!(said(at), Some("-" | "*" | "+"));
+    let is_of_date = |at: usize| {
+        let is_number = |at: usize| kind(at) == Some(Kind::Number);
+        said(at) == Some("-")
+            && at >= 1
+            && is_number(at - 1)
+            && is_number(at + 1)
+            && tokens[at - 1].place.end == tokens[at].place.start
+            && tokens[at].place.end == tokens[at + 1].place.start
+    };
+    let calculates = |at: usize| is_sign(at) && !is_bullet(at) && !is_of_date(at);
     let is_left_out = |at: &usize| {
         let (left, right) = (at - 1, *at);
         let is_apart = tokens[left].place.end < tokens[right].place.start;
@@ -135,12 +203,18 @@ fn left_out(text: &str) -> Vec<Range<usize>> {
         if opens_sum(right) {
             return closes_sum(left) || is_value(left) && !is_call;
         }
-        let is_in_formula = is_sign(right + 1) || left >= 1 && is_sign(left - 1);
+        let is_in_formula = calculates(right + 1) || left >= 1 && calculates(left - 1);
         is_value(right) && (closes_sum(left) || is_value(left) && is_in_formula)
     };
     (1..tokens.len())
         .filter(is_left_out)
-        .map(|at| tokens[at - 1].place.end..tokens[at].place.start)
+        .map(|at| Gap {
+            place: tokens[at - 1].place.end..tokens[at].place.start,
+            shape: (
+                kind(at - 1) == Some(Kind::Close),
+                kind(at) == Some(Kind::Open),
+            ),
+        })
         .collect()
 }
 
@@ -180,6 +254,13 @@ fn length_of_number(text: &str) -> usize {
     while is_digit(length) || text[length..].starts_with('.') && is_digit(length + 1) {
         length += 1;
     }
+    if let Some(exponent) = text[length..].strip_prefix(['e', 'E']) {
+        let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        let digits = exponent.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 {
+            length = text.len() - exponent.len() + digits;
+        }
+    }
     length
 }
 
@@ -217,6 +298,11 @@ mod tests {
                 "print((30 + 12)(30 - 12))",
                 "It is (x + y) * (x - y).",
             ),
+            (
+                "Take 1e-6 (x + y).",
+                "print(1e-6 (30 + 12))",
+                "Take 1e-6 * (x + y).",
+            ),
         ] {
             let found = mended_as_in(sentence, program);
             assert_eq!(found.as_deref(), Some(mended), "{sentence}");
@@ -237,6 +323,25 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_a_formula_that_lacks_another_sign() {
+        let (values, sum) = ("print(300 15 / 100)", "print(2 (30 + 12))");
+        for (sentence, program) in [
+            ("Plan B (x + y) is next.", values),
+            ("Ask in room 3 (floor - 1).", values),
+            ("Take y x / 100.", sum),
+            ("It was 2024-05-01 10:30 then.", sum),
+            ("It was 2024-05-01 10:30 then.", values),
+            ("It was 10:30 2024-05-01 then.", values),
+            ("* 12 500 kites a year.", values),
+            ("- 12 500 kites a year.", values),
+            ("Stop below 1e-6.", values),
+            ("Stop below 1e-6.", "print(1e-6)"),
+        ] {
+            assert_eq!(mended_as_in(sentence, program), None, "{sentence}");
+        }
+    }
+
+    #[test]
     fn formulas_with_signs_that_are_none_of_pythons() {
         for (sentence, program, mended) in [
             (
@@ -249,6 +354,16 @@ mod tests {
             ("It is x \\* y.", "print(30 \\* 12)", "It is x * y."),
             ("It is x &times; y.", "print(30 &times; 12)", "It is x * y."),
             ("The area is x².", "print(30²)", "The area is x**2."),
+            (
+                "The 30 m² are x² or (x + y)².",
+                "print(30²)",
+                "The 30 m² are x**2 or (x + y)**2.",
+            ),
+            (
+                "It is x × y.",
+                "x = 30 # a comment \\\nprint(x × 12)",
+                "It is x * y.",
+            ),
         ] {
             let found = mended_as_in(sentence, program);
             assert_eq!(found.as_deref(), Some(mended), "{sentence}");
@@ -257,6 +372,11 @@ mod tests {
         for (sentence, program) in [
             ("Kites – and shells – are counted.", "print(30 – 12)"),
             ("A field is 12 × 30 metres.", "print('12 × 30') # 12 × 30"),
+            (
+                "A field is 12 × 30 metres.",
+                "\"\"\"A field's\n12 × 30\n\"\"\"\nprint(12 30)",
+            ),
+            ("A field has 30 m².", "print(30²)"),
         ] {
             assert_eq!(mended_as_in(sentence, program), None, "{sentence}");
         }

@@ -167,7 +167,7 @@ fn sentences_that_ask_for_too_much() {
 /// What a hook does in the loop is not to be lost with its message.
 #[test]
 fn hooks_that_are_of_use_with_another_message() {
-    let text = "Send it again in Ruby.";
+    let text = "Rewrite the program in Ruby.";
     let exit = Exit::Code(1);
     let refused = failed(1)
         .system(&format!("Solve. {text}"))
