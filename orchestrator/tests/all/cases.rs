@@ -20,6 +20,7 @@ const LOSS: &str = "model/src/transformer/loss.rs";
 const WEIGHTS: &str = "model/tests/all/weights.rs";
 const CONVERSATION: &str = "trainer/src/conversation.rs";
 const RESUME: &str = "trainer/tests/all/resume.rs";
+const FULL_TRAINING: &str = "orchestrator/tests/all/full_training.rs";
 const UNATTENDED: &str = "orchestrator/tests/all/unattended.rs";
 
 /// Lists, of which each has its cases.
@@ -109,17 +110,34 @@ const MASKS: [Case; 7] = [
     },
     Case {
         id: "sft-06",
-        tests: &[(
-            "model/src/tokenizer/tests.rs",
-            "a_rendered_start_token_is_never_doubled",
-        )],
+        tests: &[
+            (
+                "model/src/tokenizer/tests.rs",
+                "a_rendered_start_token_is_never_doubled",
+            ),
+            (CONVERSATION, "a_second_start_token_is_refused"),
+            (
+                FULL_TRAINING,
+                "prompts_that_a_server_gave_two_start_tokens_are_not_learnt_from",
+            ),
+        ],
     },
     Case {
         id: "sft-07",
-        tests: &[(
-            CONVERSATION,
-            "the_token_that_the_template_ends_turns_with_counts_and_another_is_none",
-        )],
+        tests: &[
+            (
+                CONVERSATION,
+                "the_token_that_the_template_ends_turns_with_counts_and_another_is_none",
+            ),
+            (
+                "trainer/src/dataset.rs",
+                "rows_in_which_no_end_of_a_turn_counts_are_refused_together",
+            ),
+            (
+                FULL_TRAINING,
+                "where_no_end_of_a_turn_counts_nothing_is_trained",
+            ),
+        ],
     },
     Case {
         id: "sft-09",
