@@ -256,49 +256,41 @@ fn is_sampled(harness: &Harness) -> bool {
     harness.middleware.sampling.temperature > 0.0
 }
 
+/// What a hook says to the model, as references of the kind that `$hook` is: one list, to read by and to
+/// change by.
+macro_rules! messages {
+    ($hook:expr) => {
+        match $hook {
+            Hook::Nudge { message, .. }
+            | Hook::ForceFinalAnswer { message }
+            | Hook::DetectRepeat { message }
+            | Hook::EmptyOutputHint { message }
+            | Hook::AppendMessage { message }
+            | Hook::ErrorHint { message }
+            | Hook::Verify { message, .. } => vec![message],
+            Hook::Plan { message, next } => vec![message, next],
+            Hook::RepairJson {}
+            | Hook::ExtractFencedCode {}
+            | Hook::AutoPrintLastExpression {}
+            | Hook::TruncateOutput { .. }
+            | Hook::AnswerFromLastResult {}
+            | Hook::Compact { .. }
+            | Hook::Retry { .. }
+            | Hook::Vote { .. } => Vec::new(),
+        }
+    };
+}
+
 /// What a hook says to the model.
 pub(crate) fn messages_of(hook: &Hook) -> Vec<&str> {
-    match hook {
-        Hook::Nudge { message, .. }
-        | Hook::ForceFinalAnswer { message }
-        | Hook::DetectRepeat { message }
-        | Hook::EmptyOutputHint { message }
-        | Hook::AppendMessage { message }
-        | Hook::ErrorHint { message }
-        | Hook::Verify { message, .. } => vec![message.as_str()],
-        Hook::Plan { message, next } => vec![message.as_str(), next.as_str()],
-        Hook::RepairJson {}
-        | Hook::ExtractFencedCode {}
-        | Hook::AutoPrintLastExpression {}
-        | Hook::TruncateOutput { .. }
-        | Hook::AnswerFromLastResult {}
-        | Hook::Compact { .. }
-        | Hook::Retry { .. }
-        | Hook::Vote { .. } => Vec::new(),
-    }
+    let messages: Vec<&String> = messages!(hook);
+    messages.into_iter().map(String::as_str).collect()
 }
 
 /// The hook with `new` in the place of `text` in what it says.
 pub(crate) fn reworded(hook: &Hook, text: &str, new: &str) -> Hook {
     let mut reworded = hook.clone();
-    let messages = match &mut reworded {
-        Hook::Nudge { message, .. }
-        | Hook::ForceFinalAnswer { message }
-        | Hook::DetectRepeat { message }
-        | Hook::EmptyOutputHint { message }
-        | Hook::AppendMessage { message }
-        | Hook::ErrorHint { message }
-        | Hook::Verify { message, .. } => vec![message],
-        Hook::Plan { message, next } => vec![message, next],
-        Hook::RepairJson {}
-        | Hook::ExtractFencedCode {}
-        | Hook::AutoPrintLastExpression {}
-        | Hook::TruncateOutput { .. }
-        | Hook::AnswerFromLastResult {}
-        | Hook::Compact { .. }
-        | Hook::Retry { .. }
-        | Hook::Vote { .. } => Vec::new(),
-    };
+    let messages: Vec<&mut String> = messages!(&mut reworded);
     for message in messages {
         *message = message.replacen(text, new, 1);
     }
