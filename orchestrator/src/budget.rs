@@ -1,268 +1,20 @@
 //! What a whole run may spend, and what it has spent: seconds, rollouts, tokens, money.
 //!
-//! It is counted from the journal, so that a run goes on after a kill with what it had spent before: every rollout
-//! that is stored, also one made ahead that no phase has asked for, and what the critic's language model read
-//! and wrote. Whatever isn't stored isn't counted: rollouts that a kill, or a fault of policy or sandbox, kept
-//! from ending.
+//! `cap` names the limits, `terms` takes them from the configuration, and `spent` counts from the journal;
+//! [`RunBudget`] holds them against each other while a process runs the run.
 
-use std::fmt;
+mod cap;
+mod spent;
+mod terms;
+
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use critic::Critique;
 use rollout::Usage;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
-use crate::config::{BudgetConfig, Config, PriceConfig};
-use crate::counted::counted;
-use crate::gate::spend::digits;
-use crate::report::{kind, rows_of, wall_seconds};
-use crate::store::{RunRow, Store, StoreError};
-
-/// What a limit of a whole run is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cap {
-    /// Seconds of running.
-    Seconds,
-    /// Rollouts.
-    Rollouts,
-    /// Prompt and generated tokens.
-    Tokens,
-    /// Money.
-    Cost,
-}
-
-impl Cap {
-    const ALL: [Self; 4] = [Self::Seconds, Self::Rollouts, Self::Tokens, Self::Cost];
-
-    /// Its field in the configuration.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::Seconds => "budget.run_seconds",
-            Self::Rollouts => "budget.run_rollouts",
-            Self::Tokens => "budget.run_tokens",
-            Self::Cost => "budget.run_cost",
-        }
-    }
-
-    /// So much of it, as in `3 rollouts`. Counts beyond 2^53 are rounded.
-    fn shown(self, amount: f64) -> String {
-        match self {
-            Self::Seconds => format!("{amount:.0} s"),
-            Self::Rollouts => counted(format!("{amount:.0}"), "rollout"),
-            Self::Tokens => counted(format!("{amount:.0}"), "token"),
-            Self::Cost => format!("cost {}", digits(amount)),
-        }
-    }
-}
-
-/// A limit of a run, and what is spent of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CapUse {
-    /// What the limit is on.
-    pub cap: Cap,
-    /// The limit.
-    pub limit: f64,
-    /// What is spent.
-    pub spent: f64,
-}
-
-impl CapUse {
-    /// Whether nothing is left.
-    pub fn is_reached(&self) -> bool {
-        self.spent >= self.limit
-    }
-
-    /// Why the run stops: the field, the numbers, and by how much the limit was exceeded.
-    pub fn used_up(&self) -> String {
-        let field = self.cap.field();
-        let over = self.spent - self.limit;
-        if over > 0.0 {
-            let over = self.cap.shown(over);
-            return format!("{field} is used up: {self}, {over} beyond it");
-        }
-        format!("{field} is used up: {self}")
-    }
-}
-
-impl fmt::Display for CapUse {
-    /// As in `7 of 10 rollouts`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.cap.shown(self.limit);
-        match self.cap {
-            Cap::Cost => {
-                let limit = digits(self.limit);
-                write!(f, "cost {} of {limit}", digits(self.spent))
-            }
-            _ => write!(f, "{:.0} of {limit}", self.spent),
-        }
-    }
-}
-
-/// Tokens that a model read and wrote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tokens {
-    /// Prompt tokens of every request, cached ones included.
-    pub prompt: u64,
-    /// Generated tokens.
-    pub completion: u64,
-}
-
-impl Tokens {
-    fn add(&mut self, usage: &Usage) {
-        self.prompt += usage.prompt_tokens;
-        self.completion += usage.completion_tokens;
-    }
-
-    fn total(self) -> u64 {
-        self.prompt + self.completion
-    }
-
-    fn cost(self, prices: &PriceConfig) -> f64 {
-        prices.cost_of(self.prompt, self.completion)
-    }
-}
-
-/// What a run has spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Seconds of running, rests not counted.
-    pub seconds: u64,
-    /// Rollouts.
-    pub rollouts: u64,
-    /// Tokens of these.
-    pub policy: Tokens,
-    /// Tokens of the critic's language model.
-    pub critic: Tokens,
-}
-
-impl Spent {
-    /// What the journal says.
-    ///
-    /// # Errors
-    /// When the database fails or a record can't be read.
-    pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let sums = store.rollout_sums().await?;
-        let mut critic = Tokens::default();
-        for critique in rows_of::<Critique>(store, kind::CRITIQUE).await? {
-            critic.add(&critique.cost.usage);
-        }
-        Ok(Self {
-            seconds: u64::try_from(wall_seconds(&store.sessions().await?)).unwrap_or(0),
-            rollouts: sums.rollouts,
-            policy: Tokens {
-                prompt: sums.prompt_tokens,
-                completion: sums.completion_tokens,
-            },
-            critic,
-        })
-    }
-}
-
-/// The limits of a run, and what its tokens cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Terms {
-    /// `budget`; its limits of a single problem don't matter here. None for a run without one.
-    pub budget: Option<BudgetConfig>,
-    /// `prices`.
-    pub prices: Option<PriceConfig>,
-    /// `critic.llm.prices`.
-    pub critic_prices: Option<PriceConfig>,
-}
-
-impl Terms {
-    /// Of a configuration.
-    pub fn of(config: &Config) -> Self {
-        Self {
-            budget: Some(config.budget),
-            prices: config.prices,
-            critic_prices: config.critic.llm.as_ref().and_then(|llm| llm.prices),
-        }
-    }
-
-    /// Of a run, as far as this version can read what it was started with.
-    pub fn saved(run: &RunRow) -> Self {
-        let saved: Value = serde_json::from_str(&run.config).unwrap_or_default();
-        Self {
-            budget: field(&saved, "/config/budget"),
-            prices: field(&saved, "/config/prices"),
-            critic_prices: field(&saved, "/config/critic/llm/prices"),
-        }
-    }
-
-    fn limit(&self, cap: Cap) -> Option<f64> {
-        let budget = self.budget?;
-        match cap {
-            Cap::Seconds => budget.run_seconds.map(|limit| limit as f64),
-            Cap::Rollouts => budget.run_rollouts.map(|limit| limit as f64),
-            Cap::Tokens => budget.run_tokens.map(|limit| limit as f64),
-            Cap::Cost => budget.run_cost,
-        }
-    }
-
-    /// What is spent by the measure of a limit; no money of a model without prices.
-    fn amount(&self, cap: Cap, spent: &Spent) -> Option<f64> {
-        match cap {
-            Cap::Seconds => Some(spent.seconds as f64),
-            Cap::Rollouts => Some(spent.rollouts as f64),
-            Cap::Tokens => Some((spent.policy.total() + spent.critic.total()) as f64),
-            Cap::Cost => {
-                let policy = self.prices.map(|prices| spent.policy.cost(&prices));
-                let critic = self.critic_prices.map(|prices| spent.critic.cost(&prices));
-                match (policy, critic) {
-                    (Some(policy), Some(critic)) => Some(policy + critic),
-                    (policy, critic) => policy.or(critic),
-                }
-            }
-        }
-    }
-
-    fn used(&self, cap: Cap, spent: &Spent) -> Option<CapUse> {
-        Some(CapUse {
-            cap,
-            limit: self.limit(cap)?,
-            spent: self.amount(cap, spent)?,
-        })
-    }
-
-    /// The limits that there are, with what is spent of each; none where there is none.
-    pub fn outline(&self, spent: &Spent) -> Option<String> {
-        let used = Cap::ALL.into_iter().filter_map(|cap| self.used(cap, spent));
-        let used: Vec<String> = used.map(|used| used.to_string()).collect();
-        (!used.is_empty()).then(|| used.join(", "))
-    }
-
-    /// The limits that there are; none where there is none.
-    pub fn limits(&self) -> Option<String> {
-        let limits = Cap::ALL.into_iter();
-        let limits = limits.filter_map(|cap| Some(cap.shown(self.limit(cap)?)));
-        let limits: Vec<String> = limits.collect();
-        (!limits.is_empty()).then(|| limits.join(", "))
-    }
-
-    /// What is spent, and the limits that there are, as `docs/report.md` documents it.
-    pub fn to_json(&self, spent: &Spent) -> Value {
-        let budget = self.budget;
-        let limit = |of: fn(BudgetConfig) -> Option<u64>| budget.and_then(of);
-        let cost = self.amount(Cap::Cost, spent);
-        json!({
-            "seconds": {"spent": spent.seconds, "limit": limit(|budget| budget.run_seconds)},
-            "rollouts": {"spent": spent.rollouts, "limit": limit(|budget| budget.run_rollouts)},
-            "tokens": {
-                "spent": spent.policy.total() + spent.critic.total(),
-                "limit": limit(|budget| budget.run_tokens),
-            },
-            "cost": {"spent": cost, "limit": self.limit(Cap::Cost)},
-        })
-    }
-}
-
-/// A part of a saved configuration, where it is there and can be read.
-fn field<T: DeserializeOwned>(saved: &Value, pointer: &str) -> Option<T> {
-    let value = saved.pointer(pointer)?;
-    serde_json::from_value(value.clone()).ok()
-}
+pub use self::cap::{Cap, CapUse};
+pub use self::spent::{Spent, Tokens};
+pub use self::terms::Terms;
 
 /// What a process that runs a run may spend, and keeps count of.
 #[derive(Debug)]
@@ -334,9 +86,8 @@ impl RunBudget {
 
 #[cfg(test)]
 mod tests {
-    use critic::llm::Cost;
-
     use super::*;
+    use crate::config::{BudgetConfig, PriceConfig};
 
     fn budget(run_rollouts: u64, run_tokens: u64, run_cost: f64) -> BudgetConfig {
         BudgetConfig {
@@ -433,57 +184,5 @@ mod tests {
         let reached = budget.reached(&COUNTED).expect("a limit");
         assert_eq!(reached.cap, Cap::Cost);
         assert!((reached.spent - 1.2).abs() < 1e-9, "{reached:?}");
-    }
-
-    #[tokio::test]
-    async fn critiques_in_the_journal_count() {
-        let here = tempfile::tempdir().expect("directory");
-        let store = Store::open(here.path()).await.expect("a store");
-        for (key, tokens) in [("one", 30), ("other", 12)] {
-            let critique = Critique {
-                cost: Cost {
-                    usage: usage(100, tokens),
-                    ..Cost::default()
-                },
-                ..Critique::default()
-            };
-            let recorded = store
-                .record_step(key, kind::CRITIQUE, 1, &critique, 0)
-                .await;
-            recorded.expect("a step");
-        }
-        let spent = Spent::read(&store).await.expect("a sum");
-        let critic = Tokens {
-            prompt: 200,
-            completion: 42,
-        };
-        let known = Spent {
-            critic,
-            ..Spent::default()
-        };
-        assert_eq!(spent, known);
-    }
-
-    #[test]
-    fn what_a_run_was_started_with_is_read_as_far_as_it_can_be() {
-        let run = |config: &str| RunRow {
-            name: "small-seed0".into(),
-            config: config.into(),
-            created_at: 0,
-            finished_at: None,
-        };
-        let limits = r#"{"tokens_per_problem": 1, "seconds_per_problem": 1, "run_rollouts": 7}"#;
-        let saved = format!(r#"{{"config": {{"budget": {limits}, "of_another_version": 1}}}}"#);
-        let terms = Terms::saved(&run(&saved));
-        assert_eq!(terms.limits().as_deref(), Some("7 rollouts"));
-        let spent = Spent {
-            rollouts: 3,
-            ..Spent::default()
-        };
-        assert_eq!(terms.outline(&spent).as_deref(), Some("3 of 7 rollouts"));
-        for unread in ["{}", "no JSON"] {
-            let terms = Terms::saved(&run(unread));
-            assert_eq!((terms.limits(), terms.outline(&spent)), (None, None));
-        }
     }
 }
