@@ -1,5 +1,7 @@
-//! What the rollouts in the store took: every one of them, also those made ahead that no phase has asked for.
+//! What the rollouts in the store took. What was spent counts every one of them, also those made ahead that no
+//! phase has asked for; what a run says of itself counts those that were asked for.
 
+use serde::Serialize;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -14,6 +16,19 @@ pub struct RolloutSums {
     pub prompt_tokens: u64,
     /// Generated tokens.
     pub completion_tokens: u64,
+}
+
+/// Totals over all trajectories that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RolloutTotals {
+    /// Rollouts.
+    pub rollouts: i64,
+    /// Those on gate problems.
+    pub gate_rollouts: i64,
+    /// Those that policy or sandbox kept from ending.
+    pub left_out: i64,
+    /// Generated tokens.
+    pub completion_tokens: i64,
 }
 
 impl Store {
@@ -36,6 +51,27 @@ impl Store {
             rollouts: sum("rollouts")?,
             prompt_tokens: sum("prompt")?,
             completion_tokens: sum("completion")?,
+        })
+    }
+
+    /// Totals over all rollouts that were asked for.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn totals(&self) -> Result<RolloutTotals, StoreError> {
+        let row = sqlx::query(
+            "SELECT COUNT(*) AS rollouts, COUNT(*) FILTER (WHERE split = 'gate') AS gate_rollouts, \
+             COUNT(*) FILTER (WHERE exit = 'infrastructure') AS left_out, \
+             COALESCE(SUM(completion_tokens), 0) AS tokens FROM trajectory \
+             WHERE id NOT IN (SELECT id FROM ahead)",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(RolloutTotals {
+            rollouts: row.try_get("rollouts")?,
+            gate_rollouts: row.try_get("gate_rollouts")?,
+            left_out: row.try_get("left_out")?,
+            completion_tokens: row.try_get("tokens")?,
         })
     }
 
