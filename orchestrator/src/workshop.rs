@@ -1,37 +1,40 @@
 //! What every step of a run works with: problems, store, registry, model, sandbox, verifier.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod policies;
+mod starting_harness;
+
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use critic::LeakGuard;
 use critic::llm::Chat;
-use harness::{CallFormat, Harness, Hook, ToolState};
-use model::decode::EngineOptions;
 use registry::Registry;
-use rollout::policy::{LocalPolicy, LocalPolicyOptions, Policy, PolicyId, Renderer};
+use rollout::policy::Policy;
 use rollout::task::Task;
 use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
-use rollout::verifier::{Verifier, VerifierKind};
-use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions, SandboxPolicy};
+use rollout::verifier::Verifier;
+use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions};
 
+use self::policies::Ready;
+pub(crate) use self::policies::local_id;
+pub(crate) use self::starting_harness::check_asked;
+pub use self::starting_harness::{read_harness, read_harness_folder};
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
-use crate::engines::{Decoder, Engines};
+use crate::engines::Engines;
 use crate::error::RunError;
 use crate::judges;
 use crate::observer::{Notice, Observer};
 use crate::retention::judge_of;
 use crate::rollouts::{Ahead, Judge};
 use crate::seed::Seed;
-use crate::serving::{self, Reloading};
+use crate::serving;
 use crate::splits::{Splits, Suite};
 use crate::stop::Stop;
 use crate::store::Store;
-use crate::trained_weights::{self, TrainedWeights};
 
 /// What the binary knows and a library must not look up itself.
 #[derive(Clone, Debug)]
@@ -65,12 +68,6 @@ impl Environment {
         Sandbox::with_options(helper, python, scratch, options).await
     }
 }
-
-/// Policies kept ready: the incumbent weights and the ones they are compared with.
-const READY_POLICIES: usize = 2;
-
-/// A policy kept ready, by its trained weights.
-type Ready = (Option<String>, Arc<dyn Policy>);
 
 /// What a workshop is made of.
 pub struct Parts {
@@ -252,177 +249,9 @@ impl Workshop {
         self.observer.notice(notice);
     }
 
-    /// Check a starting harness against the policy, this machine and the verifier. A patch that asks for what can't
-    /// be had loses at the gate; a run that starts so would learn nothing.
-    ///
-    /// # Errors
-    /// When it asks for what the policy can't do, or a tool can't run here.
-    pub(crate) async fn check_harness(&self, harness: &Harness) -> Result<(), RunError> {
-        check_asked(
-            harness,
-            Path::new(&harness.name),
-            &self.loaded.config.policy,
-        )?;
-        for (name, tool) in &harness.tools {
-            let policy = SandboxPolicy {
-                memory_mib: tool.limits.memory_mib,
-                ..SandboxPolicy::default()
-            };
-            let mut tried = self.tools.run_python("", &policy).await.map(drop);
-            if tool.state == ToolState::Stateful && tried.is_ok() {
-                tried = self.tools.open_session().await.map(drop);
-            }
-            let Err(fault) = tried else {
-                continue;
-            };
-            match fault.source.downcast_ref::<SandboxError>() {
-                Some(SandboxError::Policy(_) | SandboxError::NoForkServer { .. }) => {
-                    return Err(RunError::Harness {
-                        path: PathBuf::from(&harness.name),
-                        reason: format!("the tool {name} can't run here: {}", fault.source),
-                    });
-                }
-                _ => return Err(fault.into()),
-            }
-        }
-        self.warn_of_calls(harness);
-        Ok(())
-    }
-
-    /// Warn where `harness` takes the programs that are asked for as answers for calls.
-    fn warn_of_calls(&self, harness: &Harness) {
-        let middleware = &harness.middleware;
-        let takes_blocks = middleware.protocol.call_format == CallFormat::Fenced
-            || middleware
-                .hooks
-                .post_model_call
-                .contains(&Hook::ExtractFencedCode {});
-        let is_asked_for = matches!(self.loaded.config.tasks.verifier, VerifierKind::Code(_));
-        if is_asked_for && takes_blocks && !harness.tools.is_empty() {
-            let text = "tasks.verifier is code, but the harness takes fenced code for a call of its tool: a \
-                        program that is meant as the answer is run as a call. Use another call format, \
-                        without extract_fenced_code, or no tool";
-            self.notice(Notice::Warning(text.into()));
-        }
-    }
-
     /// Tell the observer a line.
     pub fn line(&self, text: impl Into<String>) {
         self.notice(Notice::Line(text.into()));
-    }
-
-    /// Where the trained weights `id` are kept.
-    pub fn weights_directory(&self, id: &str) -> PathBuf {
-        trained_weights::directory_of(&self.directory, id)
-    }
-
-    /// Load kept weights.
-    ///
-    /// # Errors
-    /// When they are missing or damaged.
-    pub(crate) fn weights(&self, id: &str) -> Result<TrainedWeights, RunError> {
-        let model = &self.require_base()?.model;
-        TrainedWeights::kept(&self.weights_directory(id), &model.config, model.device())
-    }
-
-    /// Let go of a full set of weights, on the disk and in memory. Adapters, which are small, stay.
-    ///
-    /// # Errors
-    /// When the directory can't be removed.
-    pub(crate) fn drop_full_weights(&self, id: &str) -> Result<(), RunError> {
-        let path = trained_weights::full_directory(&self.directory, id);
-        if !path.exists() {
-            return Ok(());
-        }
-        std::fs::remove_dir_all(&path).map_err(|source| RunError::Io { path, source })?;
-        let mut ready = self
-            .policies
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        ready.retain(|(known, _)| known.as_deref() != Some(id));
-        Ok(())
-    }
-
-    /// The base model.
-    ///
-    /// # Errors
-    /// When the run has none.
-    pub fn require_base(&self) -> Result<&BaseModel, RunError> {
-        self.base.as_ref().ok_or_else(|| RunError::NoModel {
-            path: PathBuf::from(&self.loaded.config.model.path),
-            is_known: false,
-        })
-    }
-
-    /// The policy with the trained weights `id`, or the plain base model.
-    ///
-    /// # Errors
-    /// When the weights, the engine or the server can't be used.
-    pub async fn policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
-        let key = id.map(str::to_owned);
-        {
-            let mut ready = self
-                .policies
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some(at) = ready.iter().position(|(known, _)| *known == key) {
-                let found = ready.remove(at);
-                let policy = Arc::clone(&found.1);
-                ready.push(found);
-                return Ok(policy);
-            }
-            // The one used longest ago goes before the new one takes memory.
-            if ready.len() >= READY_POLICIES {
-                ready.remove(0);
-            }
-        }
-        let policy: Arc<dyn Policy> = match &self.loaded.config.policy {
-            PolicyConfig::Local { cache_mib } => Arc::new(self.local_policy(id, *cache_mib)?),
-            PolicyConfig::Openai { .. } => self.served_policy(id).await?,
-        };
-        let mut ready = self
-            .policies
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        ready.push((key, Arc::clone(&policy)));
-        Ok(policy)
-    }
-
-    fn local_policy(&self, id: Option<&str>, cache_mib: usize) -> Result<LocalPolicy, RunError> {
-        let base = self.require_base()?;
-        let weights = id.map(|id| self.weights(id)).transpose()?;
-        // The harness says how long a conversation may be; here the model and its memory do.
-        let options = EngineOptions {
-            cache_mib,
-            context: usize::MAX,
-            ..EngineOptions::default()
-        };
-        let Decoder { engine, adapter } = self.engines.open(base, weights, options)?;
-        let options = LocalPolicyOptions {
-            id: local_id(base, id),
-            adapter,
-            stop_tokens: base.stop_tokens.clone(),
-        };
-        let renderer = Renderer::new(&base.tokenizer, &base.template, base.variables.clone())?;
-        Ok(LocalPolicy::new(
-            engine,
-            Arc::clone(&base.tokenizer),
-            renderer,
-            options,
-        ))
-    }
-
-    async fn served_policy(&self, id: Option<&str>) -> Result<Arc<dyn Policy>, RunError> {
-        let directory = id.map(|id| trained_weights::adapter_directory(&self.directory, id));
-        let adapter = id.zip(directory.as_deref());
-        let (policy, adapter) =
-            serving::policy(&self.loaded.config, adapter, self.environment.key)?;
-        let policy: Arc<dyn Policy> = Arc::new(policy);
-        let Some(adapter) = adapter else {
-            return Ok(policy);
-        };
-        self.load(&adapter).await?;
-        Ok(Arc::new(Reloading::new(policy, adapter)))
     }
 
     /// The run's name.
@@ -456,94 +285,9 @@ impl Workshop {
     }
 }
 
-/// Identity of the base model, or of the trained weights `id`, decoded in this process.
-pub(crate) fn local_id(base: &BaseModel, id: Option<&str>) -> PolicyId {
-    PolicyId::new(match id {
-        Some(id) => format!("{}+{id}", base.id),
-        None => base.id.clone(),
-    })
-}
-
 /// Name of a run, and of its directory.
 pub fn run_name(run: &RunConfig) -> String {
     format!("{}-seed{}", run.name, run.seed)
-}
-
-/// Read a starting harness: a folder, or `naive`.
-///
-/// # Errors
-/// When the folder can't be read or is no harness.
-pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
-    let name = &loaded.config.harness;
-    let path = loaded.resolve(name);
-    if path.is_dir() {
-        return read_harness_folder(&path);
-    }
-    if name == "naive" {
-        return harness::naive().map_err(|error| RunError::Harness {
-            path: PathBuf::from(name),
-            reason: error.to_string(),
-        });
-    }
-    Err(RunError::Harness {
-        path,
-        reason: "no such folder (the built-in harness is `naive`)".into(),
-    })
-}
-
-/// Check that `policy` can do what `harness`, named by `path`, asks of it.
-///
-/// # Errors
-/// When it can't, so that every rollout would fail.
-pub(crate) fn check_asked(
-    harness: &Harness,
-    path: &Path,
-    policy: &PolicyConfig,
-) -> Result<(), RunError> {
-    match policy.lacks(harness) {
-        Some(reason) => Err(RunError::Harness {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Read a harness from its folder.
-///
-/// # Errors
-/// When the folder can't be read or is no harness.
-pub fn read_harness_folder(path: &Path) -> Result<Harness, RunError> {
-    let mut files = BTreeMap::new();
-    collect(path, path, &mut files)?;
-    harness::from_files(&files).map_err(|error| RunError::Harness {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
-}
-
-fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Result<(), RunError> {
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RunError::Io { path, source }
-    };
-    for entry in std::fs::read_dir(at).map_err(io(at))? {
-        let path = entry.map_err(io(at))?.path();
-        if path.is_dir() {
-            collect(root, &path, files)?;
-        } else {
-            let relative = path.strip_prefix(root).unwrap_or(&path);
-            let name = relative
-                .components()
-                .map(|c| c.as_os_str().to_string_lossy())
-                .collect::<Vec<_>>();
-            files.insert(
-                name.join("/"),
-                std::fs::read_to_string(&path).map_err(io(&path))?,
-            );
-        }
-    }
-    Ok(())
 }
 
 /// A warning about problems whose gold answer no answer can match; `field` says whose verifier that is.
