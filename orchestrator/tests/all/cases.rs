@@ -20,7 +20,7 @@ const LOSS: &str = "model/src/transformer/loss.rs";
 const WEIGHTS: &str = "model/tests/all/weights.rs";
 const CONVERSATION: &str = "trainer/src/conversation.rs";
 const RESUME: &str = "trainer/tests/all/resume.rs";
-const FULL_TRAINING: &str = "orchestrator/tests/all/full_training.rs";
+const LEFT_OUT: &str = "orchestrator/tests/all/full_training/left_out.rs";
 const UNATTENDED: &str = "orchestrator/tests/all/unattended.rs";
 
 /// Lists, of which each has its cases.
@@ -117,7 +117,7 @@ const MASKS: [Case; 7] = [
             ),
             (CONVERSATION, "a_second_start_token_is_refused"),
             (
-                FULL_TRAINING,
+                LEFT_OUT,
                 "prompts_that_a_server_gave_two_start_tokens_are_not_learnt_from",
             ),
         ],
@@ -133,10 +133,7 @@ const MASKS: [Case; 7] = [
                 "trainer/src/dataset.rs",
                 "rows_in_which_no_end_of_a_turn_counts_are_refused_together",
             ),
-            (
-                FULL_TRAINING,
-                "where_no_end_of_a_turn_counts_nothing_is_trained",
-            ),
+            (LEFT_OUT, "where_no_end_of_a_turn_counts_nothing_is_trained"),
         ],
     },
     Case {

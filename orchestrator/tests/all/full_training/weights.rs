@@ -1,0 +1,206 @@
+//! What becomes of trained weights: kept or gone, gone on from, taken up again after a stop, and read by other
+//! programs.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use candle_core::Device;
+use coharness::error::RunError;
+use coharness::history::History;
+use model::adapter::serialize;
+use model::weights::load_safetensors;
+use rollout::Message;
+use serde_json::json;
+
+use super::{SHORT, Steps, directory, knows_all, rounds, trainings, workshop};
+use crate::Place;
+use crate::serve_model::Server;
+use crate::whole_run::Unmount;
+
+/// Enough to learn one answer by heart.
+const THOROUGH: &str = "epochs: 60";
+
+/// Knows what is learnt from, and not what is decided by.
+fn knows_some(messages: &[Message]) -> String {
+    let is_known = messages[messages.len() - 1].content.contains("learn");
+    format!("It is \\boxed{{{}}}.", if is_known { 42 } else { 1 })
+}
+
+/// The full sets that a run keeps.
+fn kept(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(directory(place).join("weights")).expect("weights");
+    entries
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_gains_is_kept_and_the_next_round_goes_on_from_it() {
+    let place = Place::new();
+    let scene = workshop(&place, knows_some, THOROUGH, Arc::default()).await;
+    let ids = rounds(&scene).await;
+    let trained = trainings(&scene).await;
+    let [Some(first), Some(second)] = &ids else {
+        panic!("{ids:?}: {trained:?}");
+    };
+    assert_eq!(second, first, "nothing was left to gain");
+    assert_eq!(trained[0].adapter.as_ref(), Some(first));
+    assert_ne!(trained[1].adapter.as_ref(), Some(first));
+    let losses: Vec<(f64, f64)> = trained.iter().filter_map(|row| row.loss).collect();
+    assert!(losses[0].0 > 4.0 && losses[0].1 < 0.1, "{losses:?}");
+    assert!(losses[1].0 < 0.1, "not from the base weights: {losses:?}");
+    // What was turned down takes no room, nor do checkpoints of trainings that are done.
+    assert_eq!(kept(&place), [first.as_str()]);
+    for round in ["round-1", "round-2"] {
+        assert!(!directory(&place).join("training").join(round).exists());
+    }
+    // Started again, the run trains nothing and comes to the same.
+    drop(scene);
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_some, THOROUGH, Arc::clone(&steps)).await;
+    assert_eq!(rounds(&again).await, ids);
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(trainings(&again).await, trained);
+    drop(again);
+    for_other_programs(&place, first);
+}
+
+/// What the commands make of a full set.
+fn for_other_programs(place: &Place, id: &str) {
+    let task = json!({"id": "t", "problem": "Question 1 to score?", "answer": "42"});
+    place.write("eval.jsonl", &format!("{task}\n"));
+    let evaluate = [
+        "eval",
+        "--config",
+        "run.yaml",
+        "--tasks",
+        "eval.jsonl",
+        "--harness",
+        "v1",
+        "--weights",
+        &id[..6],
+        "--json",
+    ];
+    let output = place.command(&evaluate).output().expect("runs");
+    assert!(output.status.success(), "{}", place.transcript(&output));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(result["pass_at"][0]["estimate"], 1.0, "{result}");
+    let policy = result["policy"].as_str().expect("a policy");
+    assert!(policy.ends_with(&format!("+{id}")), "{policy}");
+
+    let export = [
+        "model",
+        "export",
+        "--config",
+        "run.yaml",
+        "--weights",
+        &id[..6],
+        "--type",
+        "f32",
+        "--out",
+        "tuned",
+    ];
+    let said = place.run(&export);
+    assert!(said.ends_with("--- exit 0\n"), "{said}");
+    let directory = directory(place).join("weights").join(id);
+    let weights = |folder: &Path| {
+        let file = folder.join("model.safetensors");
+        let tensors = load_safetensors(&file, &Device::Cpu).expect("weights");
+        serialize(&tensors).expect("bytes")
+    };
+    assert!(weights(&directory) == weights(&place.path().join("tuned")));
+
+    let served = format!("tuned={}", directory.display());
+    let server = Server::start(&["--weights", &served], &[]);
+    let reply = server.good(&json!({
+        "model": "tuned",
+        "messages": [
+            {"role": "system", "content": "Answer."},
+            {"role": "user", "content": "Question 2 to score?"},
+        ],
+        "temperature": 0,
+        "max_tokens": 40,
+    }));
+    // Weights that were not trained say no number at all.
+    let text = reply["choices"][0]["message"]["content"].as_str();
+    assert!(
+        text.is_some_and(|text| text.contains("boxed{42")),
+        "{reply}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
+    let place = Place::new();
+    let scene = workshop(&place, knows_all, SHORT, Arc::default()).await;
+    assert_eq!(rounds(&scene).await, [None, None]);
+    assert_eq!(kept(&place), Vec::<String>::new());
+    let trained = trainings(&scene).await;
+    assert!(trained.iter().all(|row| row.adapter.is_some()));
+    drop(scene);
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    assert_eq!(rounds(&again).await, [None, None]);
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+    assert_eq!(trainings(&again).await, trained);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_training_that_was_stopped_ends_in_the_same_weights() {
+    let alone = Place::new();
+    let scene = workshop(&alone, knows_all, SHORT, Arc::default()).await;
+    rounds(&scene).await;
+    let expected = trainings(&scene).await;
+
+    let place = Place::new();
+    let file = directory(&place).join("stop");
+    let steps = Steps {
+        stop: Some((5, file.clone())),
+        ..Steps::default()
+    };
+    let scene = workshop(&place, knows_all, SHORT, Arc::new(steps)).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let stopped = scene.model_loop(1, &head, None, &mut history.discoveries);
+    assert!(matches!(stopped.await, Err(RunError::Stopped { .. })));
+    let checkpoint = directory(&place).join("training/round-1/checkpoint-000005");
+    assert!(checkpoint.join("model.safetensors").is_file());
+    drop(scene);
+    std::fs::remove_file(file).expect("the file that stops");
+    let steps = Arc::new(Steps::default());
+    let again = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    rounds(&again).await;
+    let rest = trainings(&again).await;
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 3 + 8);
+    for (one, other) in expected.iter().zip(&rest) {
+        assert_eq!((&one.adapter, one.loss), (&other.adapter, other.loss));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_room_for_checkpoints_it_says_so_before_the_first_step() {
+    let place = Place::new();
+    let small = directory(&place);
+    std::fs::create_dir_all(&small).expect("folder");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1500k", "tmpfs"])
+        .arg(&small)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        println!("skipped: only root can mount a small disk");
+        return;
+    }
+    let _unmount = Unmount(small);
+    let steps = Arc::new(Steps::default());
+    let scene = workshop(&place, knows_all, SHORT, Arc::clone(&steps)).await;
+    let head = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let refused = scene.model_loop(1, &head, None, &mut history.discoveries);
+    let error = refused.await.expect_err("no room");
+    assert!(matches!(error, RunError::NoRoom { .. }), "{error}");
+    assert_eq!(error.exit_code(), 5);
+    assert!(error.hint().is_some_and(|hint| hint.contains("Free some")));
+    assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
+}
