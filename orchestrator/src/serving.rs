@@ -70,6 +70,9 @@ pub(crate) fn policy(
     options.is_streaming = *stream;
     options.wants_token_ids = *token_ids;
     options.most_in_flight = *in_flight;
+    // Of a short rollout two minutes may be all, whatever its server does.
+    let half = Duration::from_secs(config.budget.seconds_per_problem) / 2;
+    options.unheard = options.unheard.min(half);
     Ok((OpenAiPolicy::new(options)?, adapter))
 }
 

@@ -142,6 +142,38 @@ fn an_outage_is_waited_for_and_costs_nothing() {
     assert!((3..20).contains(&pauses), "{messages}");
 }
 
+/// A server that takes requests for three seconds and answers none: replies come in one piece, so that
+/// nothing but their time-out shows it.
+#[test]
+fn a_server_that_hangs_is_waited_for_and_makes_no_answer_wrong() {
+    const HANGS: Duration = Duration::from_secs(3);
+    let began = Mutex::new(None);
+    let url = serve(move |request| {
+        let began = *began.lock().expect("lock").get_or_insert_with(Instant::now);
+        let left = HANGS.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return right(request);
+        }
+        std::thread::sleep(left);
+        Answer::Cut
+    });
+    let place = Place::new();
+    place.write("eval.jsonl", &tasks(6));
+    let config = config(&url, SPLITS, QUICK);
+    let short = config.replace("seconds_per_problem: 60", "seconds_per_problem: 2");
+    place.write("run.yaml", &short);
+    let (result, messages, code) = eval(&place);
+    assert_eq!(code, Some(0), "{messages}");
+    assert_eq!(
+        (&result["left_out"], &result["exits"]),
+        (&json!(0), &json!({"answered": 6})),
+        "{messages}"
+    );
+    for part in ["no rollout succeeds (", "nothing came from it for "] {
+        assert!(messages.contains(part), "{part} in {messages}");
+    }
+}
+
 #[test]
 fn a_server_that_is_down_for_good_stops_the_run_with_all_that_was_finished() {
     let began = Mutex::new(None);

@@ -105,8 +105,8 @@ pub struct CompletionRequest {
     /// [follows](Policy::follows_grammars) it.
     pub grammar: Option<String>,
     /// When the rollout's time is up. A policy that has been kept from asking until then, by failures of
-    /// its server or by other requests, says so; one that is still waiting for a reply needs to do
-    /// nothing.
+    /// its server or by other requests, or whose server gives no sign of working, says so; one that is
+    /// still waiting for a reply needs to do nothing.
     pub deadline: Option<Instant>,
 }
 

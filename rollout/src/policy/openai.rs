@@ -9,6 +9,7 @@
 //! No more than [`OpenAiOptions::most_in_flight`] requests are open at once. The others wait, and
 //! cost a place in a queue rather than a connection.
 
+mod deadline;
 mod options;
 mod refusal;
 mod reply;
@@ -18,15 +19,16 @@ mod sse;
 mod stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Proxy, Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::{BoxFuture, Completion, CompletionRequest, Policy, PolicyError, PolicyId};
+use deadline::{Signs, Standing, Waiting};
 use request::LimitField;
 use stream::{Assembly, StreamFault};
 
@@ -46,14 +48,9 @@ pub struct OpenAiPolicy {
     url: String,
     options: OpenAiOptions,
     places: Semaphore,
+    signs: Signs,
     /// Whether the server has asked for the limit's newer name.
     wants_newer_limit: AtomicBool,
-}
-
-/// What has kept a call from a reply so far.
-struct Trouble {
-    attempts: u32,
-    reason: String,
 }
 
 /// Outcome of one request that didn't succeed.
@@ -99,66 +96,30 @@ impl OpenAiPolicy {
             client: builder.build().map_err(client)?,
             url: format!("{base}/chat/completions"),
             places: Semaphore::new(options.most_in_flight.clamp(1, Semaphore::MAX_PERMITS)),
+            signs: Signs::default(),
             wants_newer_limit: AtomicBool::new(false),
             options,
         })
     }
 
-    /// Asks until there is a reply, or until the deadline if there is trouble then.
-    async fn ask_in_time(&self, request: CompletionRequest) -> Result<Completion, PolicyError> {
-        let trouble = Mutex::default();
-        let Some(deadline) = request.deadline else {
-            return self.ask(request, &trouble).await;
-        };
-        let asking = self.ask(request, &trouble);
-        tokio::pin!(asking);
-        match tokio::time::timeout_at(deadline.into(), &mut asking).await {
-            Ok(result) => result,
-            Err(_) => {
-                let met = trouble
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
-                match met {
-                    Some(Trouble { attempts, reason }) => {
-                        Err(PolicyError::Unavailable { attempts, reason })
-                    }
-                    // The first request is still open: the time is the reply's own.
-                    None => asking.await,
-                }
-            }
-        }
-    }
-
-    /// Asks until there is a reply. `trouble` is what keeps it from one.
+    /// Asks until there is a reply. `standing` is what it waits for: a place first.
     async fn ask(
         &self,
         request: CompletionRequest,
-        trouble: &Mutex<Option<Trouble>>,
+        standing: &Standing,
     ) -> Result<Completion, PolicyError> {
-        let meet = |met: Option<Trouble>| {
-            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = met;
-        };
-        meet(Some(Trouble {
-            attempts: 0,
-            reason: format!(
-                "{} requests were open all the time",
-                self.options.most_in_flight
-            ),
-        }));
         // Kept while waiting too: whoever takes the place would meet the same busy server.
         let _place = self.places.acquire().await;
-        meet(None);
         let attempts = self.options.attempts.max(1);
         let mut attempt = 1;
         let mut max_tokens = request.max_tokens;
         let mut is_renamed = false;
         loop {
-            let field = match self.wants_newer_limit.load(Ordering::Relaxed) {
-                false => LimitField::MaxTokens,
-                true => LimitField::MaxCompletionTokens,
-            };
-            let body = request::body(&self.options, &request, field, max_tokens);
+            if attempt == 1 {
+                let since = Instant::now();
+                standing.set(Waiting::Reply { since });
+            }
+            let body = request::body(&self.options, &request, self.limit_field(), max_tokens);
             let (reason, wait) = match self.send(&body, &request).await {
                 Ok(completion) => return Ok(completion),
                 Err(Failure::Final(error)) => return Err(error),
@@ -192,12 +153,20 @@ impl OpenAiPolicy {
                 || retry::backoff(self.options.first_wait, longest, attempt, request.seed);
             let wait = wait.unwrap_or_else(backoff);
             tracing::debug!(attempt, %reason, ?wait, "asking the server again");
-            meet(Some(Trouble {
+            standing.set(Waiting::Trouble {
                 attempts: attempt,
                 reason,
-            }));
+            });
             tokio::time::sleep(wait).await;
             attempt += 1;
+        }
+    }
+
+    /// What the reply's limit is called in a request.
+    fn limit_field(&self) -> LimitField {
+        match self.wants_newer_limit.load(Ordering::Relaxed) {
+            false => LimitField::MaxTokens,
+            true => LimitField::MaxCompletionTokens,
         }
     }
 
@@ -231,6 +200,7 @@ impl OpenAiPolicy {
             if has_error || reply["object"] == "error" {
                 return Err(self.refused(status_within(&reply), &text, wait));
             }
+            self.signs.came();
             reply
         };
         reply::completion(&reply, request).map_err(|reason| self.unreadable(&reason))
@@ -307,6 +277,7 @@ impl OpenAiPolicy {
             for data in events.push(&piece) {
                 assembly.push(&data).map_err(fault)?;
             }
+            self.signs.came();
         }
         for data in events.finish() {
             assembly.push(&data).map_err(fault)?;

@@ -476,6 +476,73 @@ async fn a_rollout_whose_time_a_failing_server_took_is_no_wrong_answer() {
     assert_eq!(exit, ExitReason::WallBudget);
 }
 
+/// A reply in one piece gives no sign before it is there: what else comes tells whether the server hangs.
+#[tokio::test]
+async fn a_server_that_hangs_is_told_from_a_slow_one_without_streams() {
+    const WALL: Duration = Duration::from_secs(2);
+    let patient = |url: &str| {
+        let options = OpenAiOptions {
+            timeout: Duration::from_secs(9),
+            unheard: Duration::from_millis(1200),
+            ..options(url)
+        };
+        OpenAiPolicy::new(options).expect("client")
+    };
+    let play = async |replies: Vec<Reply>| {
+        let (url, asked) = serve(replies).await;
+        let agent = Agent {
+            budget: RolloutBudget {
+                max_tokens: 1000,
+                wall: WALL,
+            },
+            ..agent(
+                naive(CallFormat::Json),
+                Arc::new(patient(&url)),
+                Arc::new(ScriptedTool::default()),
+            )
+        };
+        let task = asking("How many?", "7");
+        let exit = rollout(&agent, &task, Split::Evolve, 1).await.exit;
+        let asked = asked.lock().expect("lock").clone();
+        (exit, asked)
+    };
+    // The last reply is nobody's: as long as it may come, the server keeps the connections.
+    let (exit, asked) = play(vec![Reply::Hung; 3]).await;
+    assert!(
+        matches!(&exit, ExitReason::Infrastructure { reason, is_retryable: true, .. }
+            if reason.contains("nothing came from it")),
+        "{exit:?}"
+    );
+    assert!(
+        asked.len() == 2 && asked[1].contains("\"max_tokens\":16"),
+        "{asked:?}"
+    );
+    // It gives a few tokens that it is asked for.
+    let (exit, asked) = play(vec![Reply::Hung, ok(HELLO), Reply::Hung]).await;
+    assert_eq!((exit, asked.len()), (ExitReason::WallBudget, 2));
+    // An error is no sign.
+    let (exit, _) = play(vec![Reply::Hung, status(500, "{}"), Reply::Hung]).await;
+    assert!(exit.is_infrastructure(), "{exit:?}");
+
+    // It answers somebody else, and needn't be asked.
+    let (url, asked) = serve(vec![Reply::Hung, ok(HELLO), Reply::Hung]).await;
+    let policy = patient(&url);
+    let slow = CompletionRequest {
+        deadline: Some(std::time::Instant::now() + WALL),
+        ..request()
+    };
+    let (slow, other) = tokio::join!(
+        tokio::time::timeout(WALL + Duration::from_millis(200), policy.complete(slow)),
+        async {
+            tokio::time::sleep(WALL / 2).await;
+            policy.complete(request()).await
+        }
+    );
+    assert!(slow.is_err(), "a slow reply is the caller's to break off");
+    assert_eq!(other.expect("reply").text, "hi");
+    assert_eq!(asked.lock().expect("lock").len(), 2);
+}
+
 #[tokio::test]
 async fn a_reply_that_was_shortened_once_is_not_shortened_again() {
     let long = status(

@@ -42,6 +42,9 @@ pub struct OpenAiOptions {
     pub timeout: Duration,
     /// Time in which a streamed reply must show a sign of life.
     pub silence: Duration,
+    /// Time without a reply, or a part of one, to any request, after which one that its deadline finds
+    /// open has failed. Before that it is slow.
+    pub unheard: Duration,
     /// Whether replies are streamed: a server that hangs is noticed after [`Self::silence`].
     pub is_streaming: bool,
     /// Whether token ids and log-probabilities are asked for, as vLLM gives them
@@ -71,6 +74,7 @@ impl OpenAiOptions {
             proxy: None,
             timeout: Duration::from_secs(600),
             silence: Duration::from_secs(120),
+            unheard: Duration::from_secs(120),
             is_streaming: false,
             wants_token_ids: false,
             response_schema: None,
