@@ -7,6 +7,7 @@ mod ahead;
 mod line;
 mod loading;
 mod programs;
+mod rest;
 mod rolling;
 
 use std::sync::Arc;
@@ -176,8 +177,8 @@ impl Workshop {
         Ok(rolling.into_lists())
     }
 
-    /// One rollout of an evolve problem, from the journal if it is there. Its exit may be a fault of
-    /// the surroundings; such a one isn't kept.
+    /// One rollout of an evolve problem, from the journal if it is there, and else once the server has had
+    /// the rest that it asked for. Its exit may be a fault of the surroundings; such a one isn't kept.
     ///
     /// # Errors
     /// When the run is to stop, or the store fails.
@@ -200,11 +201,13 @@ impl Workshop {
             landed?;
         }
         drop(ahead);
+        self.rested().await?;
         let reason = self.stop.reason();
         if let Some(reason) = reason.or_else(|| self.stop.reason_to_save()) {
             return Err(RunError::Stopped { reason });
         }
         let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
+        self.ahead.lock().await.rest.heed(&trajectory.exit);
         if !trajectory.exit.is_infrastructure() {
             let basis = self.judge.basis(&trial.task);
             self.store
@@ -218,7 +221,9 @@ impl Workshop {
     /// The same without the journal.
     pub(crate) async fn try_rollout_afresh(&self, arm: &Arm, trial: &Trial) -> Trajectory {
         let agent = self.agent(arm, &self.judge);
-        rollout(&agent, &trial.task, Split::Evolve, trial.seed).await
+        let trajectory = rollout(&agent, &trial.task, Split::Evolve, trial.seed).await;
+        self.ahead.lock().await.rest.heed(&trajectory.exit);
+        trajectory
     }
 
     fn made(&self) -> Made {

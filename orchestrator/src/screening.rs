@@ -308,22 +308,13 @@ impl Workshop {
     ) -> Result<Smoke, RunError> {
         let faults = self.loaded.config.faults;
         let mut strikes = 0;
-        let mut waited = 0;
         loop {
             let after = self.try_rollout(candidate, trial).await?;
             let ExitReason::Infrastructure { reason, wait_s, .. } = &after.exit else {
-                if waited > 0 {
-                    self.line(format!("rollouts succeed again, after {waited} s"));
-                }
                 return Ok(Smoke::Ended(Box::new(after)));
             };
-            // A server that asks to wait has refused nothing.
-            if let Some(seconds) = wait_s {
-                waited += seconds;
-                self.notice(Notice::Waiting(format!(
-                    "the server asks to wait: nothing is sent for {seconds} s"
-                )));
-                self.pause(Duration::from_secs(*seconds)).await?;
+            // A server that asks to wait has refused nothing: the next attempt comes after that.
+            if wait_s.is_some() {
                 continue;
             }
             let now = self.try_rollout_afresh(incumbent, trial).await;

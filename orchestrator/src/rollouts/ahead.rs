@@ -17,6 +17,7 @@ use rollout::task::Split;
 use rollout::trajectory::{RolloutId, Trajectory};
 use tokio::task::JoinSet;
 
+use super::rest::Rest;
 use super::{Arm, Trial};
 use crate::clock::unix_seconds;
 use crate::config::PolicyConfig;
@@ -69,13 +70,15 @@ impl Coming {
     }
 }
 
-/// What is made ahead: what may be begun, in order, and what is in flight.
+/// What goes from one phase to the next: what is made ahead, in flight or still to be begun, in order, and
+/// the rest that the server asked for.
 #[derive(Default)]
 pub(crate) struct Ahead {
     coming: VecDeque<Coming>,
     flights: JoinSet<Result<Trajectory, StoreError>>,
     /// Those of the flights.
     ids: BTreeSet<RolloutId>,
+    pub(super) rest: Rest,
 }
 
 impl Ahead {
@@ -137,6 +140,7 @@ impl Ahead {
         };
         if let Ok(trajectory) = &landed {
             self.ids.remove(&trajectory.id);
+            self.rest.heed(&trajectory.exit);
         }
         // Those that came to an error have no id any more.
         if self.flights.is_empty() {

@@ -24,6 +24,7 @@ impl Workshop {
     /// # Errors
     /// When the run is to stop, the server declines, or the patience is used up.
     pub(crate) async fn load(&self, adapter: &ServedAdapter) -> Result<(), RunError> {
+        self.rested().await?;
         let faults = self.loaded.config.faults;
         let has_answered = self.has_answered.load(Ordering::Relaxed);
         // A line of one, which nothing can be told from by a canary.

@@ -50,19 +50,12 @@ pub(super) struct Rolling<'a> {
     /// By index: trial by trial, all arms of one after each other.
     found: Vec<Option<Rolled>>,
     tally: Tally,
-    /// The rest that the server wants.
-    rest: Option<Rest>,
-    /// What is made ahead of later phases.
+    /// Whether it was told that nothing is sent since the server asks for a rest.
+    is_rest_told: bool,
+    /// What is made ahead of later phases, and the rest that the server asks for.
     ahead: MutexGuard<'a, Ahead>,
     /// Rollouts of this phase that are in flight since an earlier one.
     begun: Vec<(RolloutId, usize)>,
-}
-
-/// A pause that the server asks for.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    until: Instant,
-    is_told: bool,
 }
 
 impl<'a> Rolling<'a> {
@@ -96,7 +89,7 @@ impl<'a> Rolling<'a> {
             width: arms.iter().map(Arm::width).max().unwrap_or(1),
             found: Vec::with_capacity(trials.len() * arms.len()),
             tally: Tally::default(),
-            rest: None,
+            is_rest_told: false,
             ahead,
             begun: Vec::new(),
             agents,
@@ -229,7 +222,7 @@ impl<'a> Rolling<'a> {
         let all = running + self.ahead.in_flight();
         let stop = &self.workshop.stop;
         let is_affordable = stop.reason_to_save().is_none() && !stop.budget().is_full(all);
-        let is_well = self.rest.is_none()
+        let is_well = self.ahead.rest.until(Instant::now()).is_none()
             && self.workshop.has_answered.load(Ordering::Relaxed)
             && self.lines.iter().all(Line::is_well);
         if !is_well || !is_affordable {
@@ -244,14 +237,18 @@ impl<'a> Rolling<'a> {
 
     /// What to do next, problem by problem over all arms.
     fn next(&mut self, now: Instant, is_idle: bool) -> Next {
-        match self.rest {
-            Some(Rest { until, .. }) if now < until && is_idle => {
-                self.tell_rest(until);
+        match self.ahead.rest.until(now) {
+            // Nobody waits for it where nothing is left to send.
+            Some(_) if self.lines.iter().all(Line::is_done) => {}
+            Some(until) if is_idle => {
+                if !std::mem::replace(&mut self.is_rest_told, true) {
+                    self.workshop.tell_rest(until);
+                }
                 return Next::At(until);
             }
             // What is in flight may end before the rest begins.
-            Some(Rest { until, .. }) if now < until => return Next::Later,
-            _ => self.rest = None,
+            Some(_) => return Next::Later,
+            None => self.is_rest_told = false,
         }
         let mut order: Vec<usize> = (0..self.lines.len()).collect();
         order.sort_by_key(|line| self.lines[*line].place());
@@ -293,9 +290,8 @@ impl<'a> Rolling<'a> {
         self.check_policy(index, reason)?;
         let line = &mut self.lines[self.line_of[index % self.agents.len()]];
         if let Some(seconds) = wait_s {
-            let wait = Duration::from_secs(*seconds);
-            line.postponed(job, wait);
-            self.rest_until(now + wait);
+            line.postponed(job, Duration::from_secs(*seconds));
+            self.ahead.rest.heed(&trajectory.exit);
             return Ok(());
         }
         let fault = if *is_retryable {
@@ -335,11 +331,8 @@ impl<'a> Rolling<'a> {
         let now = Instant::now();
         let own = self.begun.iter().position(|(id, _)| *id == trajectory.id);
         let own = own.map(|place| self.begun.swap_remove(place).1);
-        if let ExitReason::Infrastructure { wait_s, .. } = &trajectory.exit {
+        if trajectory.exit.is_infrastructure() {
             self.ahead.leave_all();
-            if let Some(seconds) = wait_s {
-                self.rest_until(now + Duration::from_secs(*seconds));
-            }
             if let Some(index) = own {
                 self.lines[self.line_of[index % self.agents.len()]].add(index);
             }
@@ -363,31 +356,6 @@ impl<'a> Rolling<'a> {
             let seconds = held.as_secs();
             self.workshop
                 .line(format!("rollouts succeed again, after {seconds} s"));
-        }
-    }
-
-    /// Sends nothing until then, since the server asks for it.
-    fn rest_until(&mut self, until: Instant) {
-        match &mut self.rest {
-            Some(rest) => rest.until = rest.until.max(until),
-            None => {
-                self.rest = Some(Rest {
-                    until,
-                    is_told: false,
-                });
-            }
-        }
-    }
-
-    /// Says that nothing is sent because the server asks for it, once.
-    fn tell_rest(&mut self, until: Instant) {
-        if let Some(rest) = &mut self.rest
-            && !std::mem::replace(&mut rest.is_told, true)
-        {
-            let left = until.saturating_duration_since(Instant::now());
-            let seconds = left.as_secs_f64();
-            let text = format!("the server asks to wait: nothing is sent for {seconds:.0} s");
-            self.workshop.notice(Notice::Waiting(text));
         }
     }
 

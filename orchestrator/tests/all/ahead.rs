@@ -3,8 +3,8 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use coharness::error::RunError;
 use coharness::history::History;
@@ -384,6 +384,50 @@ async fn a_rollout_that_fails_ahead_of_time_is_made_by_its_own_phase() {
             "{again:?}"
         );
     }
+}
+
+/// The server asks for a rest ahead of a phase: whatever comes next begins after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rest_that_the_server_asks_for_outlasts_the_phase() {
+    const REST: Duration = Duration::from_secs(2);
+    let (alone, _) = one_after_the_other(wrong()).await;
+    let (place, log) = (Place::new(), Log::new());
+    let workshop = workshop(place.path(), 256, &log).await;
+    let refused: Arc<OnceLock<Instant>> = Arc::default();
+    let asked: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let (since, times) = (Arc::clone(&refused), Arc::clone(&asked));
+    let has_lingered = AtomicBool::new(false);
+    let inner = Scripted::failing("wrong", move |messages| {
+        let now = Instant::now();
+        times.lock().expect("lock").push(now);
+        match squares(messages) {
+            LATE if since.set(now).is_ok() => {
+                return Err(PolicyError::RateLimited { wait: REST });
+            }
+            // The phase ends when the run has heard of it.
+            STRAGGLER if !has_lingered.swap(true, Ordering::Relaxed) => {
+                std::thread::sleep(REST / 4);
+            }
+            _ => {}
+        }
+        Ok(wrong_answer(messages))
+    });
+    let known = Arc::clone(&refused);
+    let policy = Waiting::policy(inner, &log, move |number, _| {
+        number != STRAGGLER || known.get().is_some()
+    });
+    let report = round(&workshop, &policy).await.expect("a round");
+    assert_eq!(report, alone);
+    let refused = *refused.get().expect("it was asked");
+    let asked = asked.lock().expect("lock");
+    // What was in flight comes at once, and everything else after the rest.
+    let after = asked
+        .iter()
+        .map(|asked| asked.saturating_duration_since(refused));
+    let early: Vec<Duration> = after
+        .filter(|after| (REST / 5..REST).contains(after))
+        .collect();
+    assert!(early.is_empty(), "{early:?}");
 }
 
 /// Problems in the order in which a server meets them.
