@@ -16,6 +16,9 @@ use crate::error::RunError;
 /// of it; five that a server leaves unanswered would hold up the run for the better part of an hour.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// Time for the client to say at the end of that what kept it from a reply.
+const GRACE: Duration = Duration::from_millis(20);
+
 /// Speaks to the server as the policy does. Replies are held to the schema until the server refuses that;
 /// from then on they are only asked for it.
 pub struct ServedChat {
@@ -47,6 +50,8 @@ impl ServedChat {
             let mut options = OpenAiOptions::new(config.base_url.clone(), config.model.as_str());
             options.api_key = api_key.clone().map(ApiKey::new);
             options.response_schema = schema;
+            // Nobody asks whether the server hangs or is slow: the critique is skipped in either case.
+            options.unheard = Duration::MAX;
             OpenAiPolicy::new(options).map_err(|source| RunError::Critic { source })
         };
         let held = policy(Some(reply_schema()))?;
@@ -60,7 +65,7 @@ impl ServedChat {
         })
     }
 
-    /// The same with another time for one reply of a server that fails, as in tests.
+    /// The same with another time for one reply, as in tests.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -99,7 +104,16 @@ impl Chat for ServedChat {
 
     fn ask(&self, request: ChatRequest) -> BoxFuture<'_, Result<ChatReply, ChatError>> {
         Box::pin(async move {
-            match self.complete(request).await {
+            // A request that is open when the patience ends would go on for as long as requests may.
+            let limit = self.patience + GRACE;
+            let answered = tokio::time::timeout(limit, self.complete(request));
+            let Ok(answered) = answered.await else {
+                let seconds = self.patience.as_secs_f64();
+                return Err(ChatError::Failed {
+                    reason: format!("no whole reply within {seconds} s"),
+                });
+            };
+            match answered {
                 Ok(completion) => Ok(ChatReply {
                     is_cut: completion.finish.is_cut(),
                     text: completion.text,

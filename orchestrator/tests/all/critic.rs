@@ -17,6 +17,7 @@ use rollout::{
 use serde_json::{Value, json};
 
 use crate::scene::FortyTwo;
+use crate::server::{self, Answer};
 use crate::{CONFIG, Place, tasks};
 
 /// A gold answer that must never be seen.
@@ -270,6 +271,20 @@ async fn a_server_that_fails_holds_a_critique_up_for_a_while_only() {
     let reason = critique.skipped.expect("skipped");
     assert!(reason.contains("status 503"), "{reason}");
     assert_eq!(critique.records.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_keeps_a_request_open_holds_a_critique_up_no_longer() {
+    let url = server::serve(|_| {
+        std::thread::sleep(Duration::from_secs(10));
+        Answer::Cut
+    });
+    let chat = ServedChat::new(&config(&url), |_| None).expect("a client");
+    let began = Instant::now();
+    let critique = critique_by(&chat.with_patience(Duration::from_millis(300))).await;
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let reason = critique.skipped.expect("skipped");
+    assert!(reason.contains("no whole reply within 0.3 s"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
