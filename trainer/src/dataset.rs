@@ -262,22 +262,35 @@ impl Dataset {
         steps
     }
 
-    /// Indices of the rows of each group, in the order of their first ones.
+    /// Indices of the rows of each group that are learnt from, in the order of their first ones.
     pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            let place = match &row.group {
-                Some(name) => *places.entry(name.as_str()).or_insert(groups.len()),
-                None => groups.len(),
-            };
-            match groups.get_mut(place) {
-                Some(group) => group.push(index),
-                None => groups.push(vec![index]),
-            }
-        }
-        groups
+        groups(&self.rows)
     }
+
+    /// The rows that are validated on, `batch` at a time: group by group, so that they share a batch as those
+    /// of a training step do.
+    pub(crate) fn validation_batches(&self, batch: usize) -> Vec<Vec<&Row>> {
+        let indices = groups(&self.validation).concat();
+        let rows: Vec<&Row> = indices.iter().map(|i| &self.validation[*i]).collect();
+        rows.chunks(batch.max(1)).map(<[&Row]>::to_vec).collect()
+    }
+}
+
+/// Indices of the rows of each group, in the order of their first ones.
+fn groups(rows: &[Row]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        let place = match &row.group {
+            Some(name) => *places.entry(name.as_str()).or_insert(groups.len()),
+            None => groups.len(),
+        };
+        match groups.get_mut(place) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    groups
 }
 
 #[cfg(test)]
@@ -416,6 +429,22 @@ mod tests {
             assert_eq!(order, dataset.order(4, 3, seed));
             assert_ne!(order, dataset.order(4, 3, seed + 1));
         }
+    }
+
+    #[test]
+    fn rows_held_out_are_served_by_groups_too() {
+        let parted = |group: fn(usize) -> Option<String>| {
+            let aside = |row: &Row| row.id.len() == 1;
+            grouped(group).hold_out(aside).expect("thirty left")
+        };
+        let dataset = parted(|index| (index != 4).then(|| format!("problem {}", index % 3)));
+        let served = dataset.validation_batches(4);
+        let lengths: Vec<usize> = served.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [4, 4, 2]);
+        let names: Vec<&str> = served.iter().flatten().map(|row| row.id.as_str()).collect();
+        assert_eq!(names, ["0", "3", "6", "9", "1", "7", "2", "5", "8", "4"]);
+        // What is validated on has the same name however it is served.
+        assert_eq!(dataset.hash(), parted(|_| None).hash());
     }
 
     /// Checkpoints of earlier versions were written in this order.

@@ -52,9 +52,9 @@ impl MemoryPlan {
             .unwrap_or(0);
         // Validation keeps no more than one block's activations.
         let validated = dataset
-            .validation()
-            .chunks(options.batch.max(1))
-            .map(|rows| count(tokens_of(rows.iter())))
+            .validation_batches(options.batch)
+            .into_iter()
+            .map(|rows| count(tokens_of(rows.into_iter())))
             .max()
             .unwrap_or(0);
         Self::of(config, arithmetic, options, batch_tokens, validated)

@@ -327,7 +327,7 @@ fn evaluate(
     current: &mut Checkpoint,
 ) -> Result<f64, TrainError> {
     let step = current.state.step;
-    let loss = validation::loss(trainee, dataset.validation(), options.batch)?;
+    let loss = validation::loss(trainee, dataset, options.batch)?;
     if !loss.is_finite() {
         return Err(TrainError::Diverged { step });
     }
