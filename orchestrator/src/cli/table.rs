@@ -188,10 +188,18 @@ pub(crate) fn report(report: &Report) -> String {
                  training may be saturated\n",
                 100.0 * at_most
             )),
-            Likeness::TooFew => out.push_str(&format!(
-                "round {round}: {before} and {after} diagnosed rollouts are too few to tell whether training \
-                 still changes what fails\n"
-            )),
+            Likeness::TooFew => {
+                let needed = row.needed.map_or_else(String::new, |needed| {
+                    format!(
+                        "; with shares like these it takes {needed} in each round \
+                         (harness_loop.diagnose_tasks)"
+                    )
+                });
+                out.push_str(&format!(
+                    "round {round}: {before} and {after} diagnosed rollouts are too few to tell whether \
+                     training still changes what fails{needed}\n"
+                ));
+            }
         }
     }
     let tried = report.removals.iter().filter(|row| !row.is_untested);
@@ -479,6 +487,20 @@ mod tests {
         assert_eq!(text.matches("50.0% [20.0, 80.0]").count(), 2, "{text}");
         shown.gate.decisions = 1;
         assert!(report(&shown).contains("have served 1 decision, the"));
+        shown.saturation.push(SaturationRow {
+            round: 2,
+            rollouts: [24, 24],
+            distance: 0.04,
+            at_most: 0.28,
+            verdict: Likeness::TooFew,
+            needed: Some(32),
+        });
+        let text = report(&shown);
+        assert!(
+            text.contains("24 and 24 diagnosed rollouts are too few to tell")
+                && text.contains("it takes 32 in each round"),
+            "{text}"
+        );
         shown.is_finished = true;
         assert!(report(&shown).contains("pass@1, same problems"));
     }

@@ -17,7 +17,8 @@
 //! 2. A chi-squared test of homogeneity at 5% doesn't tell them apart: with many rollouts a small
 //!    difference is one all the same.
 //!
-//! If neither the test tells them apart nor the bound shows them alike, there are too few rollouts to tell.
+//! If neither the test tells them apart nor the bound shows them alike, there are too few rollouts to tell. How
+//! many it would take follows from the same two conditions, by the shares as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +62,9 @@ pub struct SaturationRow {
     pub at_most: f64,
     /// What follows.
     pub verdict: Likeness,
+    /// Where there are too few rollouts to tell: how many of each round would be enough if their shares stayed
+    /// as they are.
+    pub needed: Option<usize>,
 }
 
 /// How many of `failed` rollouts each root cause accounts for. Every rollout counts once, for its gravest
@@ -107,6 +111,8 @@ fn compare(before: &DiagnoseRow, after: &DiagnoseRow) -> Option<SaturationRow> {
     let (old, new) = (outcomes(before), outcomes(after));
     let all: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
     let (mut distance, mut chi_squared, mut kinds) = (0.0, 0.0, 0);
+    // What each rollout of two samples of one size adds to the test's statistic.
+    let mut each = 0.0;
     for outcome in all {
         let count =
             |counts: &BTreeMap<&str, usize>| counts.get(outcome).copied().unwrap_or(0) as f64;
@@ -114,6 +120,7 @@ fn compare(before: &DiagnoseRow, after: &DiagnoseRow) -> Option<SaturationRow> {
         distance += (a / n - b / m).abs() / 2.0;
         if a + b > 0.0 {
             chi_squared += (a * m - b * n).powi(2) / (n * m * (a + b));
+            each += (a / n - b / m).powi(2) / (a / n + b / m);
             kinds += 1;
         }
     }
@@ -131,7 +138,25 @@ fn compare(before: &DiagnoseRow, after: &DiagnoseRow) -> Option<SaturationRow> {
         distance,
         at_most: at_most.min(1.0),
         verdict,
+        needed: (verdict == Likeness::TooFew).then(|| needed(distance, each, kinds)),
     })
+}
+
+/// The rollouts of each of two rounds from which samples at this distance are shown to be alike, or told
+/// apart by a test to whose statistic each rollout adds so much: whichever takes fewer.
+fn needed(distance: f64, each: f64, kinds: u32) -> usize {
+    let room = TOLERANCE - distance;
+    let alike = if room > 0.0 {
+        2.0 * (Z / 2.0 / room).powi(2)
+    } else {
+        f64::INFINITY
+    };
+    let different = if kinds > 1 {
+        critical(kinds - 1) / each
+    } else {
+        f64::INFINITY
+    };
+    (alike.min(different) as usize).saturating_add(1)
 }
 
 /// What a chi-squared variable with so many degrees of freedom exceeds in 5% (Wilson and Hilferty, PNAS
@@ -322,6 +347,16 @@ mod tests {
         assert!(same.distance < 1e-12 && same.verdict == Likeness::Alike);
         assert!((same.at_most - 0.1343).abs() < 1e-3, "{same:?}");
         assert!(compare(&agents(0, 0), &agents(10, 5)).is_none());
+        // How many would tell: that nothing changed, or that something did.
+        let needed = |after| {
+            let row = compare(&agents(24, 12), &agents(24, after));
+            row.expect("rollouts").needed
+        };
+        assert_eq!(
+            [needed(11), needed(7), needed(2)],
+            [Some(32), Some(42), None]
+        );
+        assert_eq!(same.needed, None);
         // Without causes what failed is one outcome.
         let bare = DiagnoseRow {
             causes: BTreeMap::new(),
