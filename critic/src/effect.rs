@@ -22,7 +22,8 @@ pub struct Predicted {
     pub at_risk: BTreeSet<TaskId>,
 }
 
-/// What became of the tasks of the diagnosis under the patched harness.
+/// What became of the tasks of the diagnosis under the patched harness; without those of which the verifier
+/// couldn't decide an answer, before or after.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// Tasks that failed before.
@@ -39,7 +40,11 @@ impl Effect {
     /// Of the same tasks with the same seeds, in the same order.
     pub fn of(before: &[Trajectory], after: &[Trajectory]) -> Self {
         let mut effect = Effect::default();
-        for (old, new) in before.iter().zip(after) {
+        let pairs = before.iter().zip(after);
+        let is_decided = |(old, new): &(&Trajectory, &Trajectory)| {
+            !old.verdict.undecided && !new.verdict.undecided
+        };
+        for (old, new) in pairs.filter(is_decided) {
             match (old.verdict.correct, new.verdict.correct) {
                 (false, is_correct) => {
                     effect.failed += 1;
@@ -345,5 +350,17 @@ mod tests {
         assert_eq!((foresight.breaks, foresight.breaks_foreseen), (1, 0));
         let twice = foresight.and(foresight);
         assert_eq!((twice.fixes, twice.risks_predicted), (2, 2));
+    }
+
+    #[test]
+    fn what_nobody_could_judge_was_neither_failed_nor_solved_nor_broken() {
+        let mut before = courses();
+        let mut after = before.clone();
+        before[3].verdict.undecided = true;
+        after[0].verdict.correct = false;
+        after[0].verdict.undecided = true;
+        let effect = Effect::of(&before, &after);
+        assert_eq!((effect.failed, effect.solved), (0, 2));
+        assert!(effect.fixed.is_empty() && effect.broken.is_empty());
     }
 }

@@ -86,12 +86,14 @@ impl Workshop {
             clusters = cluster(&diagnosis.records, &trajectories);
             critique.foretell(&mut clusters);
         }
+        let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
         let row = DiagnoseRow {
             round,
             causes: causes(&diagnosis.records, diagnosis.failures),
             version: head.name(),
             rollouts: trajectories.len(),
             failed: diagnosis.failures,
+            undecided,
             dropped_records: diagnosis.dropped,
             clusters: clusters
                 .iter()

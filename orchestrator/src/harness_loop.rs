@@ -16,7 +16,7 @@ use crate::gate::decide::Verdict;
 use crate::gate::decision::Decision;
 use crate::gate::evidence::Delta;
 use crate::history::History;
-use crate::report::{DiagnoseRow, PatchRow, Promise, kind};
+use crate::report::{PatchRow, Promise, kind};
 use crate::rollouts::{Arm, Stretch};
 use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
@@ -379,10 +379,8 @@ fn row(
         predicted,
         ..
     } = &candidate.proposal;
-    let DiagnoseRow {
-        rollouts, failed, ..
-    } = diagnosis.row;
-    let promise = || Promise::of(predicted, failed, rollouts - failed, &decision.totals());
+    let seen = &diagnosis.row;
+    let promise = || Promise::of(predicted, seen.failed, seen.solved(), &decision.totals());
     PatchRow {
         round: 0,
         iteration: 0,

@@ -165,8 +165,12 @@ pub(crate) fn report(report: &Report) -> String {
         if told.insert(row.version.as_str()) {
             let causes = row.causes.iter();
             let causes: Vec<String> = causes.map(|(name, n)| format!("{n} {name}")).collect();
+            let undecided = match row.undecided {
+                0 => String::new(),
+                undecided => format!(" ({undecided} undecided)"),
+            };
             out.push_str(&format!(
-                "{} failed {} of {}: {}\n",
+                "{} failed {} of {}{undecided}: {}\n",
                 row.version,
                 row.failed,
                 counted(row.rollouts, "diagnosed rollout"),

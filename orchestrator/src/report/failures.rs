@@ -3,8 +3,8 @@
 //! A fix that makes another fault shows as a cause that grows from one version to the next; training that
 //! teaches nothing any more as rounds that fail alike.
 //!
-//! **Alike.** What becomes of a diagnosis' rollouts, solved or failed of a cause, is a sample from a
-//! distribution. Two equal distributions give samples that differ, and two different ones can give samples
+//! **Alike.** What becomes of a diagnosis' rollouts, solved, undecided or failed of a cause, is a sample from
+//! a distribution. Two equal distributions give samples that differ, and two different ones can give samples
 //! that look the same, so neither distance nor a test that finds nothing says that rounds are alike. Two
 //! things have to hold:
 //!
@@ -56,7 +56,7 @@ pub struct SaturationRow {
     pub round: u32,
     /// Diagnosed rollouts of the earlier and of the later one.
     pub rollouts: [usize; 2],
-    /// Total variation distance between what became of them: solved, or failed of a cause.
+    /// Total variation distance between what became of them: solved, undecided, or failed of a cause.
     pub distance: f64,
     /// What it is at most, at 95%.
     pub at_most: f64,
@@ -89,12 +89,13 @@ pub(crate) fn causes(records: &[Record], failed: usize) -> BTreeMap<String, usiz
     counts
 }
 
-/// What became of a diagnosis' rollouts: solved, or failed of a cause.
+/// What became of a diagnosis' rollouts: solved, undecided, or failed of a cause.
 fn outcomes(row: &DiagnoseRow) -> BTreeMap<&str, usize> {
     let causes = row.causes.iter();
     let mut outcomes: BTreeMap<&str, usize> =
         causes.map(|(cause, n)| (cause.as_str(), *n)).collect();
-    outcomes.insert("solved", row.rollouts.saturating_sub(row.failed));
+    outcomes.insert("solved", row.solved());
+    outcomes.insert("undecided", row.undecided);
     // Runs of older versions didn't keep causes.
     let rest = row.rollouts.saturating_sub(outcomes.values().sum());
     *outcomes.entry(UNDIAGNOSED).or_insert(0) += rest;
@@ -261,6 +262,7 @@ mod tests {
             version: "v1".into(),
             rollouts,
             failed: causes.iter().map(|(_, count)| count).sum(),
+            undecided: 0,
             dropped_records: 0,
             causes: causes
                 .iter()
@@ -364,6 +366,19 @@ mod tests {
         };
         assert_eq!(verdict(&bare, &bare), Likeness::Alike);
         assert_eq!(verdict(&bare, &agents(200, 0)), Likeness::Different);
+    }
+
+    #[test]
+    fn what_the_verifier_could_not_decide_is_not_solved() {
+        let solved = row_of(10, 1, &[("agent_error", 4)]);
+        let unclear = DiagnoseRow {
+            undecided: 2,
+            ..solved.clone()
+        };
+        assert_eq!((solved.solved(), unclear.solved()), (6, 4));
+        let distance = compare(&solved, &unclear).expect("rollouts").distance;
+        assert!((distance - 0.2).abs() < 1e-12, "{distance}");
+        assert_eq!(compare(&unclear, &unclear).expect("rollouts").distance, 0.0);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct DiagnoseRow {
     pub rollouts: usize,
     /// Those that failed.
     pub failed: usize,
+    /// Those with an answer that the verifier couldn't decide; 0 in runs made before they were counted.
+    #[serde(default)]
+    pub undecided: usize,
     /// Records dropped because their quote was not in the trajectory.
     pub dropped_records: usize,
     /// Failed rollouts by root cause; each counts once.
@@ -51,6 +54,13 @@ pub struct DiagnoseRow {
     /// Proposals that were turned down unmeasured.
     #[serde(default)]
     pub refused: Vec<RefusedRow>,
+}
+
+impl DiagnoseRow {
+    /// Those with a right answer.
+    pub fn solved(&self) -> usize {
+        self.rollouts.saturating_sub(self.failed + self.undecided)
+    }
 }
 
 /// A proposal that a cheap check turned down.
