@@ -380,6 +380,11 @@ impl RunError {
                  where that leaves 1 evolve, 4 gate and 1 test problem."
                     .into()
             }
+            Self::Splits(SplitError::SharedId { .. }) => {
+                "Give one of them another id, or set tasks.columns.id to a column that isn't there: problems are then named \
+                 by their texts."
+                    .into()
+            }
             _ if self.is_disk_full() => {
                 "Free some, then give the same command; nothing finished is lost.".into()
             }

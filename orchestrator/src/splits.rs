@@ -1,12 +1,13 @@
 //! Three disjoint sets of problems, told apart by content, and retention suites beside them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rollout::task::{ContentHash, Split, Task, TaskError, load_tasks};
+use rollout::task::{ContentHash, Split, Task, TaskError, TaskId, load_tasks, load_tasks_by_line};
 
 use crate::builtin;
 use crate::config::{Loaded, SuiteConfig};
@@ -42,6 +43,16 @@ pub enum SplitError {
         /// The earlier one.
         first: String,
         /// The later one.
+        second: String,
+    },
+    /// Problems of two files have the same id, by which a run's problems are told apart.
+    #[error("{second}: id {id} was used in {first} already")]
+    SharedId {
+        /// The id.
+        id: TaskId,
+        /// File and line of the earlier one.
+        first: String,
+        /// File and line of the later one.
         second: String,
     },
     /// Fewer problems than the splits ask for.
@@ -135,29 +146,24 @@ impl Splits {
     /// scored on the same problems and can be compared.
     ///
     /// # Errors
-    /// When a file can't be read, has a bad line or a repeated problem, or there are too few.
+    /// When a file can't be read, has a bad line, a repeated problem or an id of another file, or there are
+    /// too few.
     pub fn read(loaded: &Loaded) -> Result<Self, SplitError> {
-        let tasks = &loaded.config.tasks;
-        let mut all: Vec<Task> = Vec::new();
-        for path in std::iter::once(&tasks.path).chain(&tasks.also) {
-            let (text, name) = source(loaded, "tasks.path", path)?;
-            let read = load_tasks(&text, &name, &tasks.columns)?;
-            if read.is_empty() {
-                return Err(SplitError::Empty { path: name });
-            }
-            all.extend(read);
-        }
+        let all = own(loaded)?;
         let suites = loaded.config.retention.iter();
         let suites: Vec<Suite> = suites
             .map(|config| Suite::read(loaded, config))
             .collect::<Result<_, _>>()?;
-        let of_run = all.iter().map(|task| (task, task.id.to_string()));
+        let of_run = all
+            .iter()
+            .map(|(task, place)| (task, format!("{} ({place})", task.id)));
         let of_suites = suites.iter().flat_map(|Suite { config, tasks }| {
             let name = &config.name;
             let tasks = tasks.iter();
             tasks.map(move |task| (task, format!("{} of retention suite {name}", task.id)))
         });
         check_distinct(of_run.chain(of_suites))?;
+        let all = all.into_iter().map(|(task, _)| task).collect();
         Self::deal(all, suites, loaded)
     }
 
@@ -228,6 +234,41 @@ impl Splits {
         let suites = self.suites.iter().flat_map(|suite| &suite.tasks);
         self.gate.iter().chain(&self.test).chain(suites)
     }
+}
+
+/// The problems of `tasks.path` and `tasks.also`, each with its place: file and line.
+fn own(loaded: &Loaded) -> Result<Vec<(Task, String)>, SplitError> {
+    let tasks = &loaded.config.tasks;
+    let mut all: Vec<(Task, String)> = Vec::new();
+    let mut known: BTreeMap<TaskId, usize> = BTreeMap::new();
+    for path in std::iter::once(&tasks.path).chain(&tasks.also) {
+        let (text, name) = source(loaded, "tasks.path", path)?;
+        let read = load_tasks_by_line(&text, &name, &tasks.columns)?;
+        if read.is_empty() {
+            return Err(SplitError::Empty { path: name });
+        }
+        for (line, task) in read {
+            let second = format!("{name}:{line}");
+            match known.entry(task.id.clone()) {
+                Entry::Vacant(free) => {
+                    free.insert(all.len());
+                }
+                Entry::Occupied(taken) => {
+                    let (other, first) = &all[*taken.get()];
+                    // One with the same text stands there twice, whatever it is called.
+                    if other.content_hash() != task.content_hash() {
+                        return Err(SplitError::SharedId {
+                            id: task.id,
+                            first: first.clone(),
+                            second,
+                        });
+                    }
+                }
+            }
+            all.push((task, second));
+        }
+    }
+    Ok(all)
 }
 
 /// An order that depends on neither the file's order nor on anything else.

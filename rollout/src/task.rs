@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::verifier::code::cases;
 
-/// Name of a task, unique within its source.
+/// Name of a task, unique among those of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(String);
@@ -206,6 +206,19 @@ pub fn load_tasks(
     source_name: &str,
     columns: &Columns,
 ) -> Result<Vec<Task>, TaskError> {
+    let tasks = load_tasks_by_line(text, source_name, columns)?;
+    Ok(tasks.into_iter().map(|(_, task)| task).collect())
+}
+
+/// The same, each with the line that it stands in, counted from 1.
+///
+/// # Errors
+/// As [`load_tasks`].
+pub fn load_tasks_by_line(
+    text: &str,
+    source_name: &str,
+    columns: &Columns,
+) -> Result<Vec<(usize, Task)>, TaskError> {
     let mut tasks = Vec::new();
     let mut lines: HashMap<TaskId, usize> = HashMap::new();
     for (index, content) in text.lines().enumerate() {
@@ -248,7 +261,7 @@ pub fn load_tasks(
                 }
             });
         }
-        tasks.push(task);
+        tasks.push((line, task));
     }
     Ok(tasks)
 }

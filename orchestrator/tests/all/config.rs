@@ -288,6 +288,35 @@ fn a_problem_that_stands_twice_would_cross_splits() {
 }
 
 #[test]
+fn an_id_that_stands_in_two_files_is_refused_with_both_places() {
+    let config = CONFIG.replace("  path: tasks", "  also: [more.jsonl]\n  path: tasks");
+    let run_on = |more: &str, settings: &[&str]| {
+        let place = Place::new();
+        place.write("tasks.jsonl", &tasks(8));
+        place.write("more.jsonl", more);
+        place.write("run.yaml", &config);
+        place.run(&[&["run", "--config", "run.yaml"][..], settings].concat())
+    };
+    let other = "\n{\"id\":\"t3\",\"problem\":\"What is 9 - 1?\",\"answer\":\"8\"}\n";
+    let refused = run_on(other, &[]);
+    assert!(
+        refused.contains(
+            "error: ./more.jsonl:2: id t3 was used in ./tasks.jsonl:4 already\nhint: Give one"
+        ),
+        "{refused}"
+    );
+    assert!(refused.ends_with("--- exit 2\n"), "{refused}");
+    // As the hint says.
+    let taken = run_on(other, &["--set", "tasks.columns.id=none"]);
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+    // The same problem with its id is one that stands there twice.
+    let again = run_on(&tasks(1), &[]);
+    let words = "problems t0 (./tasks.jsonl:1) and t0 (./more.jsonl:1) have the same text";
+    assert!(again.contains(words), "{again}");
+    assert!(again.ends_with("--- exit 2\n"), "{again}");
+}
+
+#[test]
 fn a_line_that_is_no_problem() {
     assert_snapshot!(run_on(&(tasks(8) + "{\"id\":\"x\",\"question\":3}\n")));
 }

@@ -188,7 +188,7 @@ fn a_suite_that_shares_a_problem_or_is_too_small_is_refused_by_name() {
         (
             &shared,
             all.as_str(),
-            "problems t3 and x of retention suite legs have the same text",
+            "problems t3 (./tasks.jsonl:4) and x of retention suite legs have the same text",
         ),
         (
             &legs,
