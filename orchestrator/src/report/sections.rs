@@ -20,6 +20,13 @@ pub struct Tally {
     pub inconclusive: u32,
 }
 
+impl Tally {
+    /// All that were measured to an end.
+    pub fn decided(&self) -> u32 {
+        self.accepted + self.rejected + self.inconclusive
+    }
+}
+
 /// What the gate cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GateSection {

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use coharness::report::kind;
 use coharness::store::Store;
 use insta::assert_snapshot;
+use serde_json::json;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::{CONFIG, Place, tasks};
@@ -110,6 +112,35 @@ async fn a_run_that_cant_be_read_is_named_and_the_others_are_shown() {
             ("newer-seed0", "unreadable", true),
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patches_that_stay_inconclusive_are_no_accepted_ones() {
+    let place = Place::new();
+    let run = empty_run(&place, "half-seed0").await;
+    let store = Store::open(run.parent().expect("a folder")).await;
+    let store = store.expect("a store");
+    let reasoned = |verdict: &str| json!({"verdict": verdict, "stage": 1, "reason": "weak"});
+    for (number, verdict) in [
+        json!({"verdict": "accepted"}),
+        reasoned("rejected"),
+        reasoned("inconclusive"),
+        reasoned("inconclusive"),
+        json!({"verdict": "deferred"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let row = json!({"round": 1, "iteration": 1, "candidate": number + 1, "parent": "v1", "version": null,
+            "dimension": "P", "summary": "s", "root_cause": "r", "ops": [], "stages": [], "evidence": null,
+            "rollouts": 8, "verdict": verdict, "policy": "p"});
+        let key = format!("decision {number}");
+        let recorded = store.record_step(&key, kind::PATCH, 1, &row, 0).await;
+        recorded.expect("a step");
+    }
+    store.close().await;
+    let shown = place.run(&["status"]);
+    assert!(shown.contains("1 of 4"), "{shown}");
 }
 
 #[test]

@@ -74,11 +74,7 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
             name_of(&directory),
             state.to_owned(),
             format!("{}", report.test.rounds.len()),
-            format!(
-                "{} of {}",
-                patches.accepted,
-                patches.accepted + patches.rejected
-            ),
+            format!("{} of {}", patches.accepted, patches.decided()),
             last.map_or_else(|| "-".into(), |p| format!("{:.1}%", 100.0 * p)),
             report.rollouts.to_string(),
             table::duration(wall_seconds(&sessions)),
