@@ -9,7 +9,7 @@ use rollout::trajectory::Trajectory;
 
 use crate::error::RunError;
 use crate::harness_loop::Head;
-use crate::report::{ClusterRow, DiagnoseRow, causes, kind};
+use crate::report::{ClusterRow, DiagnoseRow, Outcomes, kind};
 use crate::rollouts::{Trial, draw};
 use crate::seed::Seed;
 use crate::workshop::Workshop;
@@ -86,14 +86,20 @@ impl Workshop {
             clusters = cluster(&diagnosis.records, &trajectories);
             critique.foretell(&mut clusters);
         }
-        let undecided = trajectories.iter().filter(|t| t.verdict.undecided).count();
+        let Outcomes {
+            rollouts,
+            failed,
+            undecided,
+            causes,
+        } = Outcomes::of(&trajectories, &diagnosis.records, diagnosis.failures);
         let row = DiagnoseRow {
             round,
-            causes: causes(&diagnosis.records, diagnosis.failures),
             version: head.name(),
-            rollouts: trajectories.len(),
-            failed: diagnosis.failures,
+            policy: Some(policy.id().to_string()),
+            rollouts,
+            failed,
             undecided,
+            causes,
             dropped_records: diagnosis.dropped,
             clusters: clusters
                 .iter()

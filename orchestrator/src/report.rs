@@ -1,6 +1,7 @@
 //! What a run measured, from its store alone: the table, the 2×2, and every decision.
 
 mod failures;
+mod outcomes;
 mod rows;
 mod safeguards;
 mod sections;
@@ -13,8 +14,8 @@ use crate::gate::decide::Verdict;
 use crate::left_out::LeftOutRow;
 use crate::store::{SessionRow, Store, StoreError};
 
-pub(crate) use self::failures::causes;
 pub use self::failures::{Likeness, SaturationRow};
+pub use self::outcomes::{FailureRow, Outcomes};
 pub use self::rows::{
     ClusterRow, DiagnoseRow, EvaluateRow, PatchRow, Promise, RefusedRow, SelectionRow, TrainRow,
     ValidationRow, WeightsRow,
@@ -94,6 +95,8 @@ pub struct Report {
     pub generated_tokens: i64,
     /// Diagnoses in order.
     pub diagnoses: Vec<DiagnoseRow>,
+    /// What the rollouts of each version fail of, with each weights that it ran with.
+    pub failures: Vec<FailureRow>,
     /// Patch decisions in order.
     pub patch_decisions: Vec<PatchRow>,
     /// Weight decisions in order.
@@ -194,6 +197,7 @@ impl Report {
                 .map(|row| row.round)
                 .collect(),
             saturation,
+            failures: outcomes::by_version(&diagnoses, &cells),
             diagnoses,
             patch_decisions,
             weight_decisions,

@@ -1,7 +1,5 @@
 //! Tables for the terminal.
 
-use std::collections::BTreeSet;
-
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
 
 use super::paint::terminal_columns;
@@ -160,23 +158,8 @@ pub(crate) fn report(report: &Report) -> String {
             counted(report.gate.decisions, "decision")
         ));
     }
-    let mut told = BTreeSet::new();
-    for row in report.diagnoses.iter().filter(|row| row.failed > 0) {
-        if told.insert(row.version.as_str()) {
-            let causes = row.causes.iter();
-            let causes: Vec<String> = causes.map(|(name, n)| format!("{n} {name}")).collect();
-            let undecided = match row.undecided {
-                0 => String::new(),
-                undecided => format!(" ({undecided} undecided)"),
-            };
-            out.push_str(&format!(
-                "{} failed {} of {}{undecided}: {}\n",
-                row.version,
-                row.failed,
-                counted(row.rollouts, "diagnosed rollout"),
-                causes.join(", ")
-            ));
-        }
+    for row in &report.failures {
+        out.push_str(&format!("{}\n", row.outline()));
     }
     for row in &report.saturation {
         let SaturationRow {
@@ -453,8 +436,25 @@ fn fitted(mut table: Table, text: Option<usize>, width: Option<usize>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::RoundCell;
+    use crate::report::{RoundCell, kind};
     use crate::store::Store;
+
+    #[tokio::test]
+    async fn what_fails_with_new_weights_is_shown_beside_what_failed_before() {
+        let here = tempfile::tempdir().expect("directory");
+        let store = Store::open(here.path()).await.expect("a store");
+        for (number, policy) in ["m", "m+abc"].into_iter().enumerate() {
+            let row = serde_json::json!({"round": number + 1, "version": "v1", "policy": policy, "rollouts": 8,
+                "failed": 4 - number, "dropped_records": 0, "causes": {"agent_error": 4 - number}, "clusters": []});
+            let recorded = store.record_step(policy, kind::DIAGNOSE, 1, &row, 0).await;
+            recorded.expect("a step");
+        }
+        let text = report(&Report::read(&store).await.expect("a report"));
+        for failed in [4, 3] {
+            let line = format!("failed {failed} of 8 diagnosed rollouts: {failed} agent_error\n");
+            assert!(text.contains(&line), "{text}");
+        }
+    }
 
     #[tokio::test]
     async fn cells_of_a_run_in_progress_are_shown_as_they_come() {

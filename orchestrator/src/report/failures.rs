@@ -69,7 +69,7 @@ pub struct SaturationRow {
 
 /// How many of `failed` rollouts each root cause accounts for. Every rollout counts once, for its gravest
 /// record; of equally grave ones, for the cause that comes first in the taxonomy.
-pub(crate) fn causes(records: &[Record], failed: usize) -> BTreeMap<String, usize> {
+pub(super) fn causes(records: &[Record], failed: usize) -> BTreeMap<String, usize> {
     let mut gravest: BTreeMap<&RolloutId, (Severity, RootCause)> = BTreeMap::new();
     for record in records {
         let new = (record.severity, record.root_cause);
@@ -260,6 +260,7 @@ mod tests {
         DiagnoseRow {
             round,
             version: "v1".into(),
+            policy: None,
             rollouts,
             failed: causes.iter().map(|(_, count)| count).sum(),
             undecided: 0,

@@ -34,6 +34,9 @@ pub struct DiagnoseRow {
     pub round: u32,
     /// Harness version that was diagnosed.
     pub version: String,
+    /// Weights that it ran with; none in runs made before they were kept.
+    #[serde(default)]
+    pub policy: Option<String>,
     /// Rollouts looked at.
     pub rollouts: usize,
     /// Those that failed.
