@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use critic::{Effect, Proposal, TriedPatch};
+use critic::{Critic, Effect, Proposal, RulesCritic, TriedPatch};
 use harness::Harness;
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
@@ -16,7 +16,7 @@ use crate::gate::decide::Verdict;
 use crate::gate::decision::Decision;
 use crate::gate::evidence::Delta;
 use crate::history::History;
-use crate::report::{PatchRow, Promise, kind};
+use crate::report::{Outcomes, PatchRow, Promise, kind};
 use crate::rollouts::{Arm, Stretch};
 use crate::screening::{Diagnosed, Screened};
 use crate::workshop::Workshop;
@@ -192,7 +192,7 @@ impl Workshop {
                 next = Some(self.commit(round, head, policy, candidate, decision)?);
             }
             let version = next.as_ref().filter(|_| is_accepted);
-            let effect = match version {
+            let seen = match version {
                 Some(version) => {
                     let coming = self.cycle(round, iteration + 1, &arm(&version.harness));
                     self.foresee(coming).await;
@@ -200,6 +200,7 @@ impl Workshop {
                 }
                 None => None,
             };
+            let (effect, outcomes) = seen.unzip();
             let tried = TriedPatch {
                 patch: candidate.proposal.patch.clone(),
                 policy: policy.id().clone(),
@@ -213,6 +214,7 @@ impl Workshop {
                 round,
                 iteration,
                 effect,
+                outcomes,
                 is_open,
                 ..row(candidate, decision, head, version, policy, diagnosis)
             };
@@ -274,14 +276,15 @@ impl Workshop {
         })
     }
 
-    /// What becomes of the diagnosed problems, seeds and all, under the new version.
+    /// What becomes of the diagnosed problems, seeds and all, under the new version, and what it fails of there.
+    /// The rules alone say that: no cycle need come that diagnoses the version.
     async fn effect(
         &self,
         place: &str,
         version: &Head,
         policy: &Arc<dyn Policy>,
         diagnosis: &Diagnosis,
-    ) -> Result<Effect, RunError> {
+    ) -> Result<(Effect, Outcomes), RunError> {
         let title = format!("{place} · effect of {}", version.name());
         let Diagnosis {
             trials,
@@ -296,7 +299,12 @@ impl Workshop {
             .zip(after)
             .filter_map(|(before, after)| Some((before.clone(), after?)))
             .unzip();
-        Ok(Effect::of(&before, &after))
+        let critic = RulesCritic {
+            follows_grammars: policy.follows_grammars(),
+        };
+        let found = critic.diagnose(&version.harness, &after);
+        let outcomes = Outcomes::of(&after, &found.records, found.failures);
+        Ok((Effect::of(&before, &after), outcomes))
     }
 
     /// Store a decision, keep a candidate that was turned down in the registry, and tell.
@@ -399,6 +407,7 @@ fn row(
         predicted: predicted.clone(),
         promise: (decision.rollouts > 0).then(promise),
         effect: None,
+        outcomes: None,
         is_open: false,
         spending: decision.spending(),
     }

@@ -15,7 +15,7 @@ use crate::left_out::LeftOutRow;
 use crate::store::{SessionRow, Store, StoreError};
 
 pub use self::failures::{Likeness, SaturationRow};
-pub use self::outcomes::{FailureRow, Outcomes};
+pub use self::outcomes::{FailureRow, Outcomes, Source};
 pub use self::rows::{
     ClusterRow, DiagnoseRow, EvaluateRow, PatchRow, Promise, RefusedRow, SelectionRow, TrainRow,
     ValidationRow, WeightsRow,
@@ -197,7 +197,7 @@ impl Report {
                 .map(|row| row.round)
                 .collect(),
             saturation,
-            failures: outcomes::by_version(&diagnoses, &cells),
+            failures: outcomes::by_version(&diagnoses, &patch_decisions, &cells),
             diagnoses,
             patch_decisions,
             weight_decisions,

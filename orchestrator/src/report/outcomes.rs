@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use critic::Record;
+use registry::VersionName;
 use rollout::trajectory::Trajectory;
 use serde::{Deserialize, Serialize};
 
 use super::failures::causes;
-use super::{DiagnoseRow, EvaluateRow};
+use super::{DiagnoseRow, EvaluateRow, PatchRow};
 use crate::counted::counted;
 use crate::trained_weights::short;
 
@@ -55,6 +56,17 @@ impl Outcomes {
     }
 }
 
+/// Which rollouts tell what a version fails of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Those of its diagnoses.
+    Diagnosis,
+    /// It was never diagnosed with these weights: those that showed what its patch had done, by the rules
+    /// alone.
+    Effect,
+}
+
 /// What became of a version's rollouts with the same weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureRow {
@@ -66,7 +78,9 @@ pub struct FailureRow {
     pub policy: Option<String>,
     /// Their adapter; none for the base model.
     pub adapter: Option<String>,
-    /// What became of the rollouts.
+    /// Which rollouts it is about.
+    pub source: Source,
+    /// What became of them.
     #[serde(flatten)]
     pub outcomes: Outcomes,
 }
@@ -97,18 +111,23 @@ impl FailureRow {
             [] => String::new(),
             _ => format!(": {}", causes.join(", ")),
         };
-        format!(
-            "{}{weights} failed {failed} of {}{undecided}{causes}",
-            self.version,
-            counted(*rollouts, "diagnosed rollout")
-        )
+        let rollouts = match self.source {
+            Source::Diagnosis => counted(*rollouts, "diagnosed rollout"),
+            Source::Effect => counted(*rollouts, "rollout") + " when it was accepted",
+        };
+        let version = &self.version;
+        format!("{version}{weights} failed {failed} of {rollouts}{undecided}{causes}")
     }
 }
 
-/// What became of the rollouts of each version with each weights, in the order in which they were first
-/// looked at: the sums over its diagnoses. Where a run didn't keep the weights, it is the version's first
-/// diagnosis. `cells` know which adapter a policy has.
-pub(super) fn by_version(diagnoses: &[DiagnoseRow], cells: &[EvaluateRow]) -> Vec<FailureRow> {
+/// What became of the rollouts of each version with each weights, by round and version: the sums over its
+/// diagnoses, and of a version without one what its acceptance showed. Where a run didn't keep the weights, it
+/// is the version's first diagnosis. `cells` know which adapter a policy has.
+pub(super) fn by_version(
+    diagnoses: &[DiagnoseRow],
+    patches: &[PatchRow],
+    cells: &[EvaluateRow],
+) -> Vec<FailureRow> {
     let adapter = |policy: &str| {
         let cell = cells.iter().find(|cell| cell.policy == policy)?;
         cell.adapter.clone()
@@ -127,10 +146,30 @@ pub(super) fn by_version(diagnoses: &[DiagnoseRow], cells: &[EvaluateRow]) -> Ve
                 version: row.version.clone(),
                 policy: row.policy.clone(),
                 adapter: row.policy.as_deref().and_then(adapter),
+                source: Source::Diagnosis,
                 outcomes,
             }),
         }
     }
+    for patch in patches {
+        let (Some(version), Some(outcomes)) = (&patch.version, &patch.outcomes) else {
+            continue;
+        };
+        let policy = Some(patch.policy.clone());
+        let is_it = |known: &FailureRow| known.version == *version && known.policy == policy;
+        if !rows.iter().any(is_it) {
+            rows.push(FailureRow {
+                round: patch.round,
+                version: version.clone(),
+                adapter: adapter(&patch.policy),
+                policy,
+                source: Source::Effect,
+                outcomes: outcomes.clone(),
+            });
+        }
+    }
+    // Diagnoses are in this order already.
+    rows.sort_by_key(|row| (row.round, row.version.parse::<VersionName>().ok()));
     rows
 }
 
@@ -188,7 +227,7 @@ mod tests {
             diagnosis(2, "v2", Some("m+abc"), 0, "agent_error"),
         ];
         let cells = [cell("m", None), cell("m+abc", Some("0123456789abc"))];
-        let told: Vec<String> = by_version(&diagnoses, &cells)
+        let told: Vec<String> = by_version(&diagnoses, &[], &cells)
             .iter()
             .map(FailureRow::outline)
             .collect();
@@ -202,13 +241,58 @@ mod tests {
         );
     }
 
+    fn accepted(version: &str, policy: &str, failed: usize) -> PatchRow {
+        let outcomes = json!({"rollouts": 10, "failed": failed, "undecided": 0, "causes": {"agent_error": failed}});
+        let row = json!({"round": 1, "iteration": 1, "candidate": 1, "parent": "v1", "version": version,
+            "dimension": "P", "summary": "s", "root_cause": "r", "ops": [], "stages": [], "evidence": null,
+            "rollouts": 8, "verdict": {"verdict": "accepted"}, "policy": policy, "outcomes": outcomes});
+        serde_json::from_value(row).expect("a row")
+    }
+
+    #[test]
+    fn of_a_version_that_was_never_diagnosed_its_acceptance_tells() {
+        let diagnoses = [
+            diagnosis(1, "v1", Some("m"), 4, "agent_error"),
+            diagnosis(1, "v2", Some("m"), 3, "agent_error"),
+            diagnosis(2, "v3", Some("m+abc"), 1, "agent_error"),
+        ];
+        let patches = [accepted("v2", "m", 5), accepted("v3", "m", 2)];
+        let rows = by_version(&diagnoses, &patches, &[]);
+        let rows: Vec<(&str, Option<&str>, Source, usize)> = rows
+            .iter()
+            .map(|row| {
+                let failed = row.outcomes.failed;
+                (
+                    row.version.as_str(),
+                    row.policy.as_deref(),
+                    row.source,
+                    failed,
+                )
+            })
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("v1", Some("m"), Source::Diagnosis, 4),
+                ("v2", Some("m"), Source::Diagnosis, 3),
+                ("v3", Some("m"), Source::Effect, 2),
+                ("v3", Some("m+abc"), Source::Diagnosis, 1),
+            ]
+        );
+        let told = by_version(&[], &patches[1..], &[])[0].outline();
+        assert_eq!(
+            told,
+            "v3 with the base weights failed 2 of 10 rollouts when it was accepted: 2 agent_error"
+        );
+    }
+
     #[test]
     fn of_runs_that_did_not_keep_the_weights_the_first_diagnosis_is_told() {
         let diagnoses = [
             diagnosis(1, "v1", None, 4, "agent_error"),
             diagnosis(2, "v1", None, 8, "agent_error"),
         ];
-        let rows = by_version(&diagnoses, &[]);
+        let rows = by_version(&diagnoses, &[], &[]);
         let told: Vec<String> = rows.iter().map(FailureRow::outline).collect();
         assert_eq!(
             told,

@@ -7,6 +7,7 @@ use critic::{Disagreement, Effect, Foresight, Predicted};
 use serde::{Deserialize, Serialize};
 use trainer::Evaluation;
 
+use super::Outcomes;
 use crate::counted::{are, counted};
 use crate::gate::decide::{StageResult, Verdict};
 use crate::gate::decision::Evidence;
@@ -144,6 +145,10 @@ pub struct PatchRow {
     /// What became of the tasks of the diagnosis; none unless accepted.
     #[serde(default)]
     pub effect: Option<Effect>,
+    /// What its version fails of on these tasks, by the rules alone; none unless accepted, and in runs made
+    /// before it was kept.
+    #[serde(default)]
+    pub outcomes: Option<Outcomes>,
     /// Whether it was turned down only since policy or sandbox kept too many of its pairs from being made:
     /// it may be proposed once more with the same weights, and counts in no score.
     #[serde(default)]
@@ -376,5 +381,6 @@ mod tests {
             "stages": stages, "evidence": null, "rollouts": 8, "verdict": verdict, "policy": "p"});
         let patch: PatchRow = serde_json::from_value(patch).expect("a row");
         assert_eq!((patch.spending, patch.is_open), (None, false));
+        assert_eq!((patch.effect, patch.outcomes), (None, None));
     }
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use coharness::history::History;
-use coharness::report::{PatchRow, Report};
+use coharness::report::{Outcomes, PatchRow, Report, Source, kind};
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use rollout::{Message, Policy, PolicyError};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::Place;
 use crate::counting;
@@ -121,6 +122,71 @@ async fn a_patch_that_could_not_be_measured_is_not_held_against_it() {
         let seen = row.stages[0].delta_in;
         assert_eq!((seen.pairs, seen.gained, row.is_open), (40, 40, false));
     }
+}
+
+/// A model that is wrong under the harness that it meets first, and about every fourth problem under any
+/// other.
+fn often_wrong() -> Arc<dyn Policy> {
+    let first = OnceLock::<String>::new();
+    Scripted::counted("often wrong", move |messages| {
+        let shape = shape(messages);
+        let is_first = *first.get_or_init(|| shape.clone()) == shape;
+        let number = squares(messages);
+        let is_wrong = is_first || number.is_multiple_of(4);
+        let answer = 4 * number + u32::from(is_wrong);
+        Ok(format!("I think it is \\boxed{{{answer}}}."))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_last_version_fails_of_is_known_without_another_cycle() {
+    let place = Place::new();
+    let first = workshop(place.path(), "accuracy").await;
+    let policy = often_wrong();
+    let start = first.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let looped = first.harness_loop(1, start, &policy, &mut history).await;
+    assert_eq!(looped.expect("a loop").name(), "v2");
+    let report = Report::read(&first.store).await.expect("a report");
+    assert_eq!(report.diagnoses.len(), 1);
+    let failures: Vec<(&str, Source, usize, usize)> = report
+        .failures
+        .iter()
+        .map(|row| {
+            let Outcomes {
+                rollouts, failed, ..
+            } = row.outcomes;
+            (row.version.as_str(), row.source, rollouts, failed)
+        })
+        .collect();
+    assert_eq!(
+        failures,
+        [
+            ("v1", Source::Diagnosis, 12, 12),
+            ("v2", Source::Effect, 12, 3)
+        ]
+    );
+    let causes = report.failures[1].outcomes.causes.values();
+    assert_eq!(causes.sum::<usize>(), 3);
+
+    // A run that lost the decision, and not the rollouts, comes to the same.
+    first.store.clone().close().await;
+    drop(first);
+    let options = SqliteConnectOptions::new().filename(place.path().join("run.db"));
+    let pool = SqlitePool::connect_with(options).await.expect("a database");
+    sqlx::query("DELETE FROM step WHERE kind = ?")
+        .bind(kind::PATCH)
+        .execute(&pool)
+        .await
+        .expect("no decision");
+    pool.close().await;
+    let again = workshop(place.path(), "accuracy").await;
+    let start = again.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let looped = again.harness_loop(1, start, &policy, &mut history).await;
+    assert_eq!(looped.expect("a loop").name(), "v2");
+    let read = Report::read(&again.store).await.expect("a report");
+    assert_eq!(read, report);
 }
 
 #[tokio::test(flavor = "multi_thread")]
