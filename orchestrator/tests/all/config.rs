@@ -1,5 +1,6 @@
 //! What a person gets for a configuration that can't be used: the place, the field, a way out.
 
+use coharness::config::{Config, Objective};
 use insta::assert_snapshot;
 
 use crate::{CONFIG, Place, tasks, write_harness};
@@ -262,6 +263,24 @@ fn an_objective_has_known_limits_above_zero() {
         let taken = run(objective, more);
         assert!(taken.contains("model.gguf does not exist"), "{taken}");
     }
+}
+
+#[test]
+fn the_papers_limit_on_an_evaluation_stands_ready_as_a_mean() {
+    let aime = include_str!("../../../configs/aime.yaml");
+    let limited = aime.replace("# objective:", "objective:");
+    let config: Config = harness::yaml::from_str(&limited).expect("a configuration");
+    let Objective::AccuracyUnder(limits) = config.objective else {
+        panic!("{:?}", config.objective);
+    };
+    let (seconds, at_a_time, rollouts) = (12_000.0, 64.0, 60.0 * 16.0);
+    let mean = seconds * at_a_time / rollouts;
+    assert_eq!(limits.seconds_per_problem, Some(mean));
+    let runtime = harness::naive()
+        .expect("the shipped harness")
+        .middleware
+        .runtime;
+    assert_eq!(f64::from(runtime.parallel_rollouts), at_a_time);
 }
 
 fn run_on(problems: &str) -> String {
