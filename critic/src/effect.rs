@@ -65,7 +65,11 @@ impl Effect {
 }
 
 /// How well a prediction met what happened, in counts that add up over patches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// A sampled policy fails a task and solves it again under the same harness, so that counts of what was fixed
+/// mean little by themselves. A patch that changes nothing fixes as many as it breaks, on average; and one that
+/// was predicted at random fixes its share of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Foresight {
     /// Tasks that should have been fixed.
     pub fixes_predicted: u32,
@@ -73,12 +77,21 @@ pub struct Foresight {
     pub fixes: u32,
     /// Tasks that are both.
     pub fixes_foreseen: u32,
+    /// What that would be on average if the predicted ones had been drawn from those that failed.
+    #[serde(default)]
+    pub fixes_by_chance: f64,
     /// Tasks that were put at risk.
     pub risks_predicted: u32,
     /// Tasks that were broken.
     pub breaks: u32,
     /// Tasks that are both.
     pub breaks_foreseen: u32,
+    /// What that would be on average if those at risk had been drawn from the solved ones.
+    #[serde(default)]
+    pub breaks_by_chance: f64,
+    /// Tasks that were fixed, less those that were broken.
+    #[serde(default)]
+    pub net: i64,
 }
 
 impl Foresight {
@@ -88,13 +101,21 @@ impl Foresight {
         let both = |a: &BTreeSet<TaskId>, b: &BTreeSet<TaskId>| {
             u32::try_from(a.intersection(b).count()).unwrap_or(u32::MAX)
         };
+        let by_chance = |predicted: u32, changed: u32, all: u32| {
+            f64::from(predicted.min(all)) * f64::from(changed) / f64::from(all.max(1))
+        };
+        let (fixes_predicted, fixes) = (count(&predicted.fixes), count(&effect.fixed));
+        let (risks_predicted, breaks) = (count(&predicted.at_risk), count(&effect.broken));
         Foresight {
-            fixes_predicted: count(&predicted.fixes),
-            fixes: count(&effect.fixed),
+            fixes_predicted,
+            fixes,
             fixes_foreseen: both(&predicted.fixes, &effect.fixed),
-            risks_predicted: count(&predicted.at_risk),
-            breaks: count(&effect.broken),
+            fixes_by_chance: by_chance(fixes_predicted, fixes, effect.failed),
+            risks_predicted,
+            breaks,
             breaks_foreseen: both(&predicted.at_risk, &effect.broken),
+            breaks_by_chance: by_chance(risks_predicted, breaks, effect.solved),
+            net: i64::from(fixes) - i64::from(breaks),
         }
     }
 
@@ -105,9 +126,12 @@ impl Foresight {
             fixes_predicted: self.fixes_predicted + other.fixes_predicted,
             fixes: self.fixes + other.fixes,
             fixes_foreseen: self.fixes_foreseen + other.fixes_foreseen,
+            fixes_by_chance: self.fixes_by_chance + other.fixes_by_chance,
             risks_predicted: self.risks_predicted + other.risks_predicted,
             breaks: self.breaks + other.breaks,
             breaks_foreseen: self.breaks_foreseen + other.breaks_foreseen,
+            breaks_by_chance: self.breaks_by_chance + other.breaks_by_chance,
+            net: self.net + other.net,
         }
     }
 }
@@ -350,6 +374,36 @@ mod tests {
         assert_eq!((foresight.breaks, foresight.breaks_foreseen), (1, 0));
         let twice = foresight.and(foresight);
         assert_eq!((twice.fixes, twice.risks_predicted), (2, 2));
+    }
+
+    #[test]
+    fn a_prediction_stands_beside_what_chance_would_have_foreseen() {
+        let effect = Effect {
+            failed: 8,
+            fixed: tasks(&[1, 2, 3, 4]),
+            solved: 10,
+            broken: tasks(&[11, 12, 13, 14]),
+        };
+        let foresight = |fixes: &[u64], at_risk: &[u64]| {
+            let predicted = Predicted {
+                fixes: tasks(fixes),
+                at_risk: tasks(at_risk),
+            };
+            Foresight::of(&predicted, &effect)
+        };
+        // Half of the failed tasks were fixed, and of six predicted ones no more.
+        let idle = foresight(&[1, 2, 3, 5, 6, 7], &[11, 15, 16, 17, 18]);
+        assert_eq!((idle.fixes_foreseen, idle.fixes_by_chance), (3, 3.0));
+        assert_eq!((idle.breaks_foreseen, idle.breaks_by_chance), (1, 2.0));
+        assert_eq!(idle.net, 0);
+        let sharp = foresight(&[1, 2, 3, 4], &[]);
+        assert_eq!((sharp.fixes_foreseen, sharp.fixes_by_chance), (4, 2.0));
+        assert_eq!(idle.and(sharp).fixes_by_chance, 5.0);
+        // Tasks that weren't rolled out again can't be drawn.
+        let wide: Vec<u64> = (1..=9).collect();
+        assert_eq!(foresight(&wide, &[]).fixes_by_chance, 4.0);
+        let nothing = Foresight::of(&Predicted::default(), &Effect::default());
+        assert_eq!(nothing, Foresight::default());
     }
 
     #[test]

@@ -239,13 +239,17 @@ pub(crate) fn report(report: &Report) -> String {
     }
     if let Some(foresight) = &report.foresight {
         out.push_str(&format!(
-            "accepted patches: {} predicted to be fixed, {} of them fixed ({} in all); {} at risk, {} of them broke ({} in all)\n",
+            "accepted patches: {} predicted to be fixed, {} of them fixed ({:.1} by chance, {} in all); {} at risk, {} of \
+             them broke ({:.1} by chance, {} in all); {:+} net\n",
             counted(foresight.fixes_predicted, "failure"),
             foresight.fixes_foreseen,
+            foresight.fixes_by_chance,
             foresight.fixes,
             counted(foresight.risks_predicted, "solved problem"),
             foresight.breaks_foreseen,
-            foresight.breaks
+            foresight.breaks_by_chance,
+            foresight.breaks,
+            foresight.net
         ));
     }
     if let Some(critic) = &report.critic {
@@ -435,6 +439,8 @@ fn fitted(mut table: Table, text: Option<usize>, width: Option<usize>) -> String
 
 #[cfg(test)]
 mod tests {
+    use critic::Foresight;
+
     use super::*;
     use crate::report::{RoundCell, kind};
     use crate::store::Store;
@@ -505,6 +511,19 @@ mod tests {
                 && text.contains("it takes 32 in each round"),
             "{text}"
         );
+        shown.foresight = Some(Foresight {
+            fixes_predicted: 6,
+            fixes: 4,
+            fixes_foreseen: 3,
+            fixes_by_chance: 2.5,
+            breaks: 1,
+            net: 3,
+            ..Foresight::default()
+        });
+        let text = report(&shown);
+        let line = "6 failures predicted to be fixed, 3 of them fixed (2.5 by chance, 4 in all); 0 solved problems at \
+                    risk, 0 of them broke (0.0 by chance, 1 in all); +3 net\n";
+        assert!(text.contains(line), "{text}");
         shown.is_finished = true;
         assert!(report(&shown).contains("pass@1, same problems"));
     }

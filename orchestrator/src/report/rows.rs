@@ -85,10 +85,17 @@ pub struct Promise {
     pub gain: f64,
     /// Share of V_in's pairs that only the candidate solved.
     pub measured_gain: f64,
+    /// The same without the share that only the incumbent solved: what is left of a patch that changes nothing
+    /// is 0 on average. None in runs made before it was kept.
+    #[serde(default)]
+    pub net_gain: Option<f64>,
     /// Share of the solved problems that it put at risk.
     pub risk: f64,
     /// Share of V_out's pairs that only the incumbent solved.
     pub measured_loss: f64,
+    /// The same without the share that only the candidate solved.
+    #[serde(default)]
+    pub net_loss: Option<f64>,
 }
 
 impl Promise {
@@ -99,8 +106,10 @@ impl Promise {
         Self {
             gain: share(predicted.fixes.len(), failed),
             measured_gain: pairs(totals.delta_in.gained, totals.delta_in.pairs),
+            net_gain: Some(totals.delta_in.estimate),
             risk: share(predicted.at_risk.len(), solved),
             measured_loss: pairs(totals.delta_out.lost, totals.delta_out.pairs),
+            net_loss: Some(0.0 - totals.delta_out.estimate),
         }
     }
 }
@@ -363,6 +372,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::gate::evidence::Counts;
+
+    #[test]
+    fn a_patch_that_changes_nothing_gains_nothing_net() {
+        let counts = |gained, lost| Counts {
+            gained,
+            lost,
+            pairs: 40,
+            ..Counts::default()
+        };
+        let measured = |failed, solved| {
+            let totals = StageResult::of(failed, solved);
+            Promise::of(&Predicted::default(), 4, 6, &totals)
+        };
+        // At a rate of one half a quarter of the pairs differ either way.
+        let idle = measured(counts(10, 10), counts(10, 10));
+        assert_eq!((idle.measured_gain, idle.net_gain), (0.25, Some(0.0)));
+        assert_eq!((idle.measured_loss, idle.net_loss), (0.25, Some(0.0)));
+        let trade = measured(counts(20, 10), counts(2, 10));
+        assert_eq!((trade.net_gain, trade.net_loss), (Some(0.25), Some(0.2)));
+    }
 
     #[test]
     fn rows_of_earlier_versions_are_read() {
@@ -378,9 +408,12 @@ mod tests {
         assert_eq!((stage.spending, stage.spending_by_side), (None, None));
         let patch = json!({"round": 1, "iteration": 1, "candidate": 1, "parent": "v1",
             "version": "v2", "dimension": "P", "summary": "s", "root_cause": "r", "ops": [],
-            "stages": stages, "evidence": null, "rollouts": 8, "verdict": verdict, "policy": "p"});
+            "stages": stages, "evidence": null, "rollouts": 8, "verdict": verdict, "policy": "p",
+            "promise": {"gain": 0.5, "measured_gain": 0.25, "risk": 0.0, "measured_loss": 0.0}});
         let patch: PatchRow = serde_json::from_value(patch).expect("a row");
         assert_eq!((patch.spending, patch.is_open), (None, false));
         assert_eq!((patch.effect, patch.outcomes), (None, None));
+        let promise = patch.promise.expect("a promise");
+        assert_eq!((promise.net_gain, promise.net_loss), (None, None));
     }
 }
