@@ -88,8 +88,8 @@ pub struct Report {
     pub wall_s: i64,
     /// Rollouts made.
     pub rollouts: i64,
-    /// Those of them that policy or sandbox kept from ending; they count nowhere else, but as losses where
-    /// a comparison's older arm solved the problem.
+    /// Those of them that policy or sandbox kept from ending; they count nowhere else, but in comparisons
+    /// of two arms.
     pub left_out: i64,
     /// Tokens generated.
     pub generated_tokens: i64,

@@ -32,6 +32,11 @@ pub struct Counts {
     /// Further pairs, that the incumbent solved and the candidate was left out of, since policy or sandbox
     /// failed under it each time.
     pub gone: u32,
+    /// Pairs that the candidate solved and the incumbent left undecided or was left out of: they are
+    /// among `undecided` or `unmade`.
+    pub found: u32,
+    /// Pairs of which an arm was left out, but for those that are gone.
+    pub unmade: u32,
 }
 
 impl Counts {
@@ -70,6 +75,19 @@ impl Counts {
             ..self
         }
     }
+
+    /// The same where an arm hasn't solved what it has no outcome for, undecided or left out. Unlike
+    /// [`Self::at_worst`] this is the same for both arms: if they are equally good, and as often without an
+    /// outcome, they gain and lose as much.
+    #[must_use]
+    pub fn as_unsolved(self) -> Self {
+        Self {
+            gained: self.gained + self.found,
+            lost: self.lost + self.withheld + self.gone,
+            pairs: self.pairs + self.undecided + self.gone + self.unmade,
+            ..Self::default()
+        }
+    }
 }
 
 impl std::fmt::Display for Counts {
@@ -97,6 +115,8 @@ impl std::ops::Add for Counts {
             withheld: self.withheld + other.withheld,
             undecided_before: self.undecided_before + other.undecided_before,
             gone: self.gone + other.gone,
+            found: self.found + other.found,
+            unmade: self.unmade + other.unmade,
         }
     }
 }
@@ -128,6 +148,14 @@ pub struct Delta {
     /// Further pairs, that the incumbent solved and the candidate was left out of.
     #[serde(default)]
     pub gone: u32,
+    /// Pairs that the candidate solved and the incumbent left undecided or was left out of; 0 in runs made
+    /// before they were counted.
+    #[serde(default)]
+    pub found: u32,
+    /// Pairs of which an arm was left out, but for those that are gone; 0 in runs made before they were
+    /// counted.
+    #[serde(default)]
+    pub unmade: u32,
 }
 
 impl Delta {
@@ -144,6 +172,8 @@ impl Delta {
             withheld,
             undecided_before,
             gone,
+            found,
+            unmade,
         } = counts;
         let n = f64::from(pairs) + 2.0;
         let (b, c) = (f64::from(gained) + 0.5, f64::from(lost) + 0.5);
@@ -165,6 +195,8 @@ impl Delta {
             withheld,
             undecided_before,
             gone,
+            found,
+            unmade,
         }
     }
 
@@ -178,6 +210,8 @@ impl Delta {
             withheld: self.withheld,
             undecided_before: self.undecided_before,
             gone: self.gone,
+            found: self.found,
+            unmade: self.unmade,
         }
     }
 }
@@ -274,6 +308,8 @@ mod tests {
             withheld: 4,
             undecided_before: 1,
             gone: 3,
+            found: 2,
+            unmade: 2,
         };
         let worst = counts.at_worst();
         assert_eq!((worst.gained, worst.lost, worst.pairs), (5, 8, 37));
@@ -286,6 +322,15 @@ mod tests {
         assert_eq!(Delta::of(counts).counts(), counts);
         // The interval is of the pairs that are decided.
         assert_eq!(Delta::of(counts).estimate, delta(5, 1, 30).estimate);
+        // Both arms alike.
+        let alike = Counts {
+            gained: 7,
+            lost: 8,
+            pairs: 41,
+            ..Counts::default()
+        };
+        assert_eq!((counts.as_unsolved(), worst.as_unsolved()), (alike, alike));
+        assert_eq!(alike.as_unsolved(), alike);
     }
 
     #[test]

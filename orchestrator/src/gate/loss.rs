@@ -7,8 +7,10 @@
 //! to lose with probability at most the level, however many passes are made. A further pass is made only
 //! while more than the margin seems lost: whoever is not suspected costs one pass.
 //!
-//! What was solved before and is undecided now, or can't be rolled out any more, counts as lost. That no
-//! loss is shown doesn't prove that there is none.
+//! What is undecided, or can't be rolled out, isn't solved, under either arm: what is so now and was solved
+//! before is lost, and what was so before and is solved now is gained. To count the former alone, as decisions
+//! do to be sure of a gain, would show losses that there aren't, since two arms that are equally good have
+//! their share of both. That no loss is shown doesn't prove that there is none.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +39,9 @@ impl Tolerance {
 
     /// Logarithm of the e-value for a loss beyond the margin.
     fn log_e_value(self, counts: Counts) -> f64 {
-        let worst = counts.at_worst();
-        let (gained, lost) = worst.differing();
-        log_e_value_above(self.margin, [lost, gained, worst.same()])
+        let all = counts.as_unsolved();
+        let (gained, lost) = all.differing();
+        log_e_value_above(self.margin, [lost, gained, all.same()])
     }
 
     /// Logarithm of the e-value that shows it.
@@ -109,9 +111,9 @@ impl Watch {
         self.counts = self.counts + pass;
         let log = self.tolerance.log_e_value(self.counts);
         self.e_values.push(e_value(log));
-        let worst = self.counts.at_worst();
-        let (gained, lost) = worst.differing();
-        let is_suspected = lost - gained > self.tolerance.margin * f64::from(worst.pairs);
+        let all = self.counts.as_unsolved();
+        let (gained, lost) = all.differing();
+        let is_suspected = lost - gained > self.tolerance.margin * f64::from(all.pairs);
         is_suspected && !self.is_shown()
     }
 

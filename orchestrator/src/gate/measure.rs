@@ -245,7 +245,7 @@ fn compare(
 
 /// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
 /// that the incumbent solved and the candidate was left out of: that its texts have become too much for
-/// server or sandbox is a loss too. Any other pair of which an arm was left out isn't counted.
+/// server or sandbox is a loss too. Any other pair of which an arm was left out is no evidence in a decision.
 pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
     let mut counts = Counts::default();
     for pair in incumbent.iter().zip(candidate) {
@@ -256,6 +256,7 @@ pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
                     counts.undecided += 1;
                     counts.withheld += u32::from(incumbent.correct);
                     counts.undecided_before += u32::from(incumbent.undecided);
+                    counts.found += u32::from(candidate.correct);
                 } else {
                     let pair = Pair {
                         incumbent: incumbent.correct,
@@ -264,8 +265,13 @@ pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
                     counts = counts + Counts::of([pair]);
                 }
             }
-            (Some(incumbent), None) => counts.gone += u32::from(incumbent.verdict.correct),
-            (None, _) => {}
+            (Some(incumbent), None) if incumbent.verdict.correct => counts.gone += 1,
+            (Some(_), None) => counts.unmade += 1,
+            (None, candidate) => {
+                counts.unmade += 1;
+                let is_found = candidate.as_ref().is_some_and(|c| c.verdict.correct);
+                counts.found += u32::from(is_found);
+            }
         }
     }
     counts
@@ -297,15 +303,17 @@ mod tests {
         // V_in: gained, incumbent missing, both failed, candidate missing of what failed. V_out: lost,
         // candidate missing of what was solved, both missing, both solved.
         let result = compare(4, &rolled("-.--++.+"), &rolled("++-.-..+"), None);
-        let counts = |gained, lost, pairs, gone| Counts {
+        let counts = |[gained, lost, pairs, gone]: [u32; 4], [found, unmade]: [u32; 2]| Counts {
             gained,
             lost,
             pairs,
             gone,
+            found,
+            unmade,
             ..Counts::default()
         };
-        assert_eq!(result.delta_in.counts(), counts(1, 0, 2, 0));
-        assert_eq!(result.delta_out.counts(), counts(0, 1, 2, 1));
+        assert_eq!(result.delta_in.counts(), counts([1, 0, 2, 0], [1, 2]));
+        assert_eq!(result.delta_out.counts(), counts([0, 1, 2, 1], [0, 1]));
         // One of them beside an incumbent that is missing.
         assert_eq!(result.rollouts, 5);
         let spending = result.spending.expect("it was measured");
@@ -324,5 +332,9 @@ mod tests {
         assert_eq!((counts.gained, counts.lost, counts.pairs), (1, 1, 2));
         assert_eq!((counts.undecided, counts.withheld, counts.gone), (4, 1, 0));
         assert_eq!(counts.undecided_before, 2);
+        // Where a loss is looked for, it isn't solved by that arm.
+        assert_eq!((counts.found, counts.unmade), (1, 2));
+        let all = counts.as_unsolved();
+        assert_eq!((all.gained, all.lost, all.pairs), (2, 2, 8));
     }
 }

@@ -12,6 +12,7 @@ use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use rollout::{Message, Task};
 use serde_json::{Value, json};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::counting::{self, boxed, number_in, spiders};
 use crate::scene::{FortyTwo, Scene, Scripted, first_number, on, small, trained_on};
@@ -277,4 +278,27 @@ async fn weights_that_forget_are_taken_back_and_those_that_keep_within_the_toler
     assert_eq!((back.round, back.cause), (3, Cause::Retention));
     assert_eq!((&back.version, back.undone.len()), (&None, 0));
     assert_eq!(back.from.adapter.as_deref(), Some("forgets"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_of_a_round_stays_where_an_earlier_version_counted_otherwise() {
+    let place = Place::new();
+    let workshop = workshop(place.path()).await;
+    let head = workshop.head("v1").expect("v1");
+    let before = on(&head);
+    let mut history = History::new(0.05);
+    let mut retain = async |adapter: &str| {
+        let after = trained_on(&head, adapter);
+        let kept = workshop.retain(2, &before, after, &mut history).await;
+        kept.expect("a decision").adapter
+    };
+    assert_eq!(retain("slips").await.as_deref(), Some("slips"));
+    let options = SqliteConnectOptions::new().filename(place.path().join("run.db"));
+    let pool = SqlitePool::connect_with(options).await.expect("opens");
+    let found = "UPDATE step SET output = replace(output, '\"is_shown\":false', '\"is_shown\":true') \
+                 WHERE kind = 'retention'";
+    let changed = sqlx::query(found).execute(&pool).await.expect("a step");
+    assert_eq!(changed.rows_affected(), 1);
+    pool.close().await;
+    assert_eq!(retain("slips").await, None);
 }
