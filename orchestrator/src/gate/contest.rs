@@ -119,14 +119,16 @@ impl Contest {
     /// A contest over `plan` with one candidate for each of `tests`.
     pub fn new(question: Question, plan: &[Stage], tests: Vec<Test>) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let objection = question.objection_to(plan);
+        let has_looks = question.is_sequential() && objection.is_none();
         let entrants = tests.into_iter().map(|test| Entrant {
             stages: Vec::new(),
-            evidence: question.is_sequential().then_some(Evidence {
+            evidence: has_looks.then_some(Evidence {
                 test,
                 benefit: Vec::new(),
                 harm: Vec::new(),
             }),
-            verdict: question.objection_to(plan).map(|reason| Verdict::Rejected {
+            verdict: objection.map(|reason| Verdict::Rejected {
                 stage: 0,
                 reason: reason.into(),
             }),

@@ -25,7 +25,7 @@ pub struct Decision {
     pub question: Question,
     /// What each stage measured.
     pub stages: Vec<StageResult>,
-    /// e-values and level, in mode `sequential`.
+    /// e-values and level, in mode `sequential`; none where there was nothing to measure on.
     pub evidence: Option<Evidence>,
     /// The outcome.
     pub verdict: Verdict,

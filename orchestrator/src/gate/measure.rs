@@ -6,7 +6,7 @@ use harness::Harness;
 use rollout::task::{Split, Task};
 
 use super::contest::Contest;
-use super::decide::StageResult;
+use super::decide::{StageResult, Verdict};
 use super::decision::Decision;
 use super::evidence::{Counts, Pair};
 use super::martingale::Discoveries;
@@ -15,6 +15,7 @@ use super::question::Question;
 use super::spend::{Sides, Spending};
 use crate::config::{GateMode, PriceConfig};
 use crate::error::RunError;
+use crate::report::{PatchRow, WeightsRow, kind, rows_of};
 use crate::rollouts::{Arm, Rolled, Trial, draw};
 use crate::seed::Seed;
 use crate::workshop::Workshop;
@@ -57,7 +58,19 @@ impl Workshop {
         let (problems, solved): (Vec<Task>, Vec<bool>) = classified.into_iter().unzip();
         let is_greedy = incumbent.is_greedy();
         let plan = stages(&solved, gate, is_greedy);
-        let tests = discoveries.enter(candidates.len());
+        let question = Question::Gain(gate.mode);
+        // What there is nothing to measure on takes no level. The fixed modes have none: there the numbers
+        // only tell contests apart.
+        let is_counted = question.objection_to(&plan).is_none()
+            || !question.is_sequential()
+            || self.counts_all().await?;
+        let mut aside = *discoveries;
+        let sequence = if is_counted {
+            &mut *discoveries
+        } else {
+            &mut aside
+        };
+        let tests = sequence.enter(candidates.len());
         // Candidates of a later cycle must not meet an arm whose luck is known already: each contest
         // has seeds of its own. Greedy decoding has no luck, and its rollouts are in the journal.
         let is_fresh = is_again || (gate.mode == GateMode::Sequential && !is_greedy);
@@ -71,10 +84,22 @@ impl Workshop {
             plan: &plan,
             seed,
         };
-        let contest = Contest::new(Question::Gain(gate.mode), &plan, tests)
+        let contest = Contest::new(question, &plan, tests)
             .under(self.loaded.config.objective, share_in(&solved));
         self.compete(&field, incumbent, candidates, contest, discoveries)
             .await
+    }
+
+    /// Whether an earlier version began this run, and gave levels to candidates that there was nothing to
+    /// measure on as well. The numbers of decisions are in the seeds of later ones: the run goes on as it began.
+    async fn counts_all(&self) -> Result<bool, RunError> {
+        let patches: Vec<PatchRow> = rows_of(&self.store, kind::PATCH).await?;
+        let weights: Vec<WeightsRow> = rows_of(&self.store, kind::WEIGHTS).await?;
+        let patches = patches.iter().map(|row| (&row.verdict, &row.evidence));
+        let weights = weights.iter().map(|row| (&row.verdict, &row.evidence));
+        Ok(patches.chain(weights).any(|(verdict, evidence)| {
+            evidence.is_some() && matches!(verdict, Verdict::Rejected { stage: 0, .. })
+        }))
     }
 
     /// Decide which of the accepted patches that `candidates` are without may go, against `incumbent`,

@@ -9,6 +9,7 @@ use coharness::report::{Outcomes, PatchRow, Report, Source, kind};
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use rollout::{Message, Policy, PolicyError};
+use serde_json::json;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use crate::Place;
@@ -58,13 +59,17 @@ pub(crate) fn contrary(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
 }
 
 async fn workshop(directory: &Path, objective: &str) -> Workshop {
+    workshop_in("paper", directory, objective).await
+}
+
+async fn workshop_in(mode: &str, directory: &Path, objective: &str) -> Workshop {
     let mut tasks = counting::squares(EVOLVE + GATE);
     let mut splits = Splits::only_test(Vec::new());
     splits.gate = tasks.split_off(EVOLVE as usize);
     splits.evolve = tasks;
     let more = format!(
         "objective: {objective}
-gate: {{mode: paper, tasks: 40}}
+gate: {{mode: {mode}, tasks: 40}}
 harness_loop: {{iterations: 1, diagnose_tasks: 12, candidates: 100}}
 faults: {{first_pause_ms: 1, longest_pause_s: 1}}"
     );
@@ -223,4 +228,43 @@ async fn a_patch_that_takes_more_than_the_objective_allows_is_rejected() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_there_is_nothing_to_measure_on_takes_no_level() {
+    let place = Place::new();
+    let workshop = workshop_in("sequential", place.path(), "accuracy").await;
+    // Wrong where the critic looks, and right on every gate problem.
+    let policy = Scripted::policy("half", |messages| {
+        let number = squares(messages);
+        let answer = 4 * number + u32::from(number <= EVOLVE);
+        format!("I think it is \\boxed{{{answer}}}.")
+    });
+    let next_number = async || {
+        let mut history = History::new(0.05);
+        let start = workshop.head("v1").expect("v1");
+        let looped = workshop.harness_loop(1, start, &policy, &mut history).await;
+        assert_eq!(looped.expect("a loop").name(), "v1");
+        history.discoveries.enter(1)[0].number
+    };
+    assert_eq!(next_number().await, 1);
+    let report = Report::read(&workshop.store).await.expect("a report");
+    let rows = report.patch_decisions;
+    assert!(!rows.is_empty());
+    for row in &rows {
+        let reason = row.verdict.objection().expect("an objection");
+        assert_eq!(reason, "there is no gate problem that the incumbent fails");
+        assert_eq!(row.evidence, None);
+    }
+
+    // Where an earlier version gave them levels, later decisions go by the numbers that these left.
+    let mut earlier = serde_json::to_value(&rows[0]).expect("JSON");
+    let test = json!({"number": 1, "discoveries": 0, "level": 0.02});
+    earlier["evidence"] = json!({"test": test, "benefit": [], "harm": []});
+    let store = &workshop.store;
+    let recorded = store
+        .record_step("a row", kind::PATCH, 1, &earlier, 0)
+        .await;
+    recorded.expect("a step");
+    assert_eq!(next_number().await as usize, rows.len() + 1);
 }

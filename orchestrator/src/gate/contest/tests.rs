@@ -432,6 +432,7 @@ fn with_no_failed_problem_nothing_is_measured() {
             decisions[0].verdict,
             Verdict::Rejected { stage: 0, .. }
         ));
+        assert_eq!(decisions[0].evidence, None);
     }
 }
 
