@@ -126,7 +126,7 @@ pub enum Verdict {
     Accepted,
     /// It failed in a stage, or a look showed harm or no prospect.
     Rejected {
-        /// The stage or look, from 1; 0 if there was nothing to measure it on.
+        /// The stage or look, from 1; 0 if there was nothing, or too little, to measure it on.
         stage: usize,
         /// Why, with the numbers.
         reason: String,

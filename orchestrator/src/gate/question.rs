@@ -14,6 +14,10 @@ use super::plan::Stage;
 use super::sequential::{HARM_LEVEL, Judgement, hope, judge};
 use crate::config::GateMode;
 
+/// Fewest pairs of V_in in each stage of the fixed modes: of one, luck alone gains a quarter at a success rate
+/// of one half. Looks have their e-value, which takes more.
+const LEAST_FAILED: usize = 2;
+
 /// What has to be shown for an acceptance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Question {
@@ -43,14 +47,21 @@ impl Question {
         !matches!(self, Self::Gain(GateMode::Paper | GateMode::Confirmed))
     }
 
-    /// Why nothing can be measured by this plan, if so.
+    /// Why nothing, or too little, can be measured by this plan, if so.
     pub fn objection_to(self, plan: &[Stage]) -> Option<&'static str> {
         match self {
             // Without a problem the incumbent failed, or any at all, there is nothing to gain.
+            Self::Gain(_) if plan.iter().all(|stage| stage.failed.is_empty()) => {
+                Some("there is no gate problem that the incumbent fails")
+            }
+            Self::Gain(_) if self.is_sequential() => None,
+            // It is enough to look at the plan: of two or three pairs all have to count for an acceptance.
             Self::Gain(_) => plan
                 .iter()
-                .all(|stage| stage.failed.is_empty())
-                .then_some("there is no gate problem that the incumbent fails"),
+                .any(|stage| stage.failed.len() < LEAST_FAILED)
+                .then_some(
+                    "a stage has fewer than two pairs on gate problems that the incumbent fails",
+                ),
             Self::Harmless(_) => plan
                 .iter()
                 .all(|stage| stage.solved.is_empty())

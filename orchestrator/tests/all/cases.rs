@@ -194,6 +194,10 @@ const EVOLUTION: [Case; 5] = [
                 "orchestrator/src/gate/sequential.rs",
                 "a_single_pair_never_decides_for_a_candidate",
             ),
+            (
+                "orchestrator/src/gate/contest/tests.rs",
+                "one_pair_on_v_in_decides_nothing_in_the_fixed_modes",
+            ),
         ],
     },
     Case {

@@ -436,6 +436,34 @@ fn with_no_failed_problem_nothing_is_measured() {
     }
 }
 
+#[test]
+fn one_pair_on_v_in_decides_nothing_in_the_fixed_modes() {
+    let reason = "a stage has fewer than two pairs on gate problems that the incumbent fails";
+    let lucky = |failed: u32| StageResult::of(side(1, failed), side(0, 8));
+    let mut second_is_small = uneven(2, 2, 8);
+    second_is_small[1].failed.truncate(1);
+    for (mode, plan) in [
+        (GateMode::Paper, uneven(1, 1, 8)),
+        (GateMode::Confirmed, uneven(2, 1, 8)),
+        (GateMode::Confirmed, second_is_small),
+    ] {
+        let (turns, decisions) = drive(mode, &plan, &[vec![lucky(1); 2]]);
+        assert!(turns.is_empty(), "{mode:?}");
+        let objection = decisions[0].verdict.objection();
+        assert_eq!(objection.as_deref(), Some(reason), "{mode:?}");
+    }
+    // From two on it is the paper's rule, and looks go on until the evidence is there.
+    for (mode, stages) in [(GateMode::Paper, 1), (GateMode::Confirmed, 2)] {
+        let results = [vec![lucky(2); stages]];
+        let (_, decisions) = drive(mode, &uneven(stages, 2, 8), &results);
+        assert_eq!(decisions[0].verdict, Verdict::Accepted, "{mode:?}");
+    }
+    let results = [vec![lucky(1); 20]];
+    let (turns, decisions) = drive(GateMode::Sequential, &uneven(20, 1, 8), &results);
+    assert_eq!(decisions[0].verdict, Verdict::Accepted);
+    assert!(turns.len() > 5, "{turns:?}");
+}
+
 proptest! {
     #[test]
     fn a_sequential_contest_accepts_at_most_one_and_only_what_its_level_allows(
