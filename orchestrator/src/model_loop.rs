@@ -11,6 +11,7 @@ use crate::clock::unix_seconds;
 use crate::config::MethodKind;
 use crate::error::RunError;
 use crate::gate::decide::Verdict;
+use crate::gate::decision::Decision;
 use crate::gate::martingale::Discoveries;
 use crate::harness_loop::{Head, trailer};
 use crate::report::{SelectionRow, WeightsRow, kind};
@@ -138,7 +139,9 @@ impl Workshop {
         Ok(selector.finish())
     }
 
-    /// The gate for weights: both arms under the same harness.
+    /// The gate for weights: both arms under the same harness. If too few of their pairs could be made, that
+    /// says nothing about them, and they are measured once more with other seeds. What can't be measured then
+    /// either, while other rollouts succeed, is like what is rejected, as it is for patches.
     async fn decide_weights(
         &self,
         round: u32,
@@ -152,13 +155,59 @@ impl Workshop {
             harness: Arc::clone(&head.harness),
         };
         let (old, new) = (arm(incumbent), arm(self.candidate(round, adapter).await?));
-        let place = format!("round {round} · weights");
-        let decisions = self
-            .contest(&place, &old, &[new], discoveries, false)
-            .await?;
-        let decision = &decisions[0];
-        let is_accepted = decision.verdict == Verdict::Accepted;
+        let arms = [new];
+        let mut is_again = false;
+        loop {
+            let more = if is_again { ", once more" } else { "" };
+            let place = format!("round {round} · weights{more}");
+            let decisions = self
+                .contest(&place, &old, &arms, discoveries, is_again)
+                .await?;
+            let decision = &decisions[0];
+            let key = self.decision_key(round, adapter, is_again);
+            let known: Option<WeightsRow> = self.store.step(&key).await?;
+            // Where an earlier version left it at that, full sets of weights are gone.
+            let is_left = known.is_some_and(|row| !row.is_open);
+            let is_open = decision.is_unmeasured && !is_again && !is_left;
+            self.conclude_weights(round, head, adapter, decision, is_open)?;
+            let row = WeightsRow {
+                round,
+                adapter: adapter.to_owned(),
+                version: head.name(),
+                stages: decision.stages.clone(),
+                evidence: decision.evidence.clone(),
+                rollouts: decision.rollouts,
+                verdict: decision.verdict.clone(),
+                spending: decision.spending(),
+                is_open,
+            };
+            self.store
+                .record_step(&key, kind::WEIGHTS, round, &row, unix_seconds())
+                .await?;
+            if !is_open {
+                let is_accepted = decision.verdict == Verdict::Accepted;
+                if !is_accepted {
+                    self.drop_full_weights(adapter)?;
+                }
+                return Ok(is_accepted);
+            }
+            is_again = true;
+        }
+    }
+
+    /// Tell of a decision on weights, and pair those that are accepted with the harness.
+    fn conclude_weights(
+        &self,
+        round: u32,
+        head: &Head,
+        adapter: &str,
+        decision: &Decision,
+        is_open: bool,
+    ) -> Result<(), RunError> {
         match decision.verdict.objection() {
+            Some(objection) if is_open => self.line(format!(
+                "  weights {adapter} couldn't be measured ({objection}); they are measured once more"
+            )),
             Some(objection) => self.line(format!(
                 "  rejected weights {adapter} ({objection}); the old ones stay"
             )),
@@ -167,7 +216,7 @@ impl Workshop {
                 decision.figures()
             )),
         }
-        if is_accepted {
+        if decision.verdict == Verdict::Accepted {
             let totals = decision.totals();
             let base = self.require_base()?;
             let record = PairingRecord {
@@ -182,28 +231,15 @@ impl Workshop {
             };
             self.with_registry(|registry| registry.pair_adapter(&head.version, &record))?;
         }
-        let row = WeightsRow {
-            round,
-            adapter: adapter.to_owned(),
-            version: head.name(),
-            stages: decision.stages.clone(),
-            evidence: decision.evidence.clone(),
-            rollouts: decision.rollouts,
-            verdict: decision.verdict.clone(),
-            spending: decision.spending(),
-        };
-        let key = self.decision_key(round, adapter);
-        self.store
-            .record_step(&key, kind::WEIGHTS, round, &row, unix_seconds())
-            .await?;
-        if !is_accepted {
-            self.drop_full_weights(adapter)?;
-        }
-        Ok(is_accepted)
+        Ok(())
     }
 
-    fn decision_key(&self, round: u32, weights: &str) -> String {
-        self.key(kind::WEIGHTS, &[&round.to_string(), weights])
+    /// Key of a decision on weights; `is_again` of their second one.
+    fn decision_key(&self, round: u32, weights: &str, is_again: bool) -> String {
+        let round = round.to_string();
+        let parts = [round.as_str(), weights, "again"];
+        let count = if is_again { 3 } else { 2 };
+        self.key(kind::WEIGHTS, &parts[..count])
     }
 
     /// The policy under weights that are to be decided on, or were.
@@ -222,8 +258,11 @@ impl Workshop {
         if !is_full || self.weights_directory(weights).exists() {
             return Ok(false);
         }
-        let key = self.decision_key(round, weights);
-        let decided = self.store.step::<WeightsRow>(&key).await?;
-        Ok(decided.is_some_and(|row| row.verdict != Verdict::Accepted))
+        let mut last = None;
+        for is_again in [false, true] {
+            let key = self.decision_key(round, weights, is_again);
+            last = self.store.step::<WeightsRow>(&key).await?.or(last);
+        }
+        Ok(last.is_some_and(|row| row.verdict != Verdict::Accepted && !row.is_open))
     }
 }

@@ -293,6 +293,7 @@ mod tests {
             rollouts: 0,
             verdict,
             spending: None,
+            is_open: false,
         };
         let all = [
             weights(1, Verdict::Accepted),

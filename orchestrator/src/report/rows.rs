@@ -197,6 +197,10 @@ pub struct WeightsRow {
     /// measured.
     #[serde(default)]
     pub spending: Option<Spending>,
+    /// Whether they were turned down only since policy or sandbox kept too many of their pairs from being
+    /// made: they are measured once more, and the next row says what came of it.
+    #[serde(default)]
+    pub is_open: bool,
 }
 
 /// A finished fine-tuning, or why there was none.
@@ -402,7 +406,7 @@ mod tests {
         let weights = json!({"round": 1, "adapter": "a", "version": "v1", "stages": stages,
             "evidence": null, "rollouts": 8, "verdict": verdict});
         let weights: WeightsRow = serde_json::from_value(weights).expect("a row");
-        assert_eq!(weights.spending, None);
+        assert_eq!((weights.spending, weights.is_open), (None, false));
         let stage = weights.stages[0];
         assert_eq!((stage.delta_in.gained, stage.delta_in.gone), (2, 0));
         assert_eq!((stage.spending, stage.spending_by_side), (None, None));

@@ -144,6 +144,7 @@ tasks:
 harness: naive
 budget: {{tokens_per_problem: 64, seconds_per_problem: 600}}
 gate: {{mode: paper, tasks: 8}}
+faults: {{first_pause_ms: 1, longest_pause_s: 1}}
 model_loop:
   {gather}
   sft: {{{sft}}}

@@ -1,21 +1,28 @@
 //! What becomes of trained weights: kept or gone, gone on from, taken up again after a stop, and read by other
 //! programs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use candle_core::Device;
 use coharness::error::RunError;
+use coharness::gate::decide::Verdict;
 use coharness::history::History;
+use coharness::observer::{Notice, Observer};
+use coharness::report::Report;
 use model::adapter::serialize;
 use model::weights::load_safetensors;
-use rollout::Message;
+use rollout::{Message, Policy, PolicyError};
 use serde_json::json;
 
-use super::{SHORT, Steps, directory, knows_all, rounds, trainings, workshop};
+use super::{
+    SHORT, Steps, directory, full, knows_all, rounds, to_learn, trainings, workshop, workshop_of,
+};
 use crate::Place;
+use crate::scene::{Scripted, first_number};
 use crate::serve_model::Server;
 use crate::whole_run::Unmount;
 
@@ -145,6 +152,65 @@ async fn what_does_not_gain_is_gone_and_the_old_weights_stay() {
     assert_eq!(rounds(&again).await, [None, None]);
     assert_eq!(steps.taken.load(Ordering::Relaxed), 0);
     assert_eq!(trainings(&again).await, trained);
+}
+
+/// Base weights that can't be had for every second gate problem while `is_down` says so, but for the rollouts
+/// that tell failed problems from solved ones, which come first.
+fn flaky(is_down: &Arc<AtomicBool>) -> Arc<dyn Policy> {
+    let (is_down, asked) = (Arc::clone(is_down), Mutex::new(BTreeSet::new()));
+    Scripted::failing("script", move |messages| {
+        let question = messages[messages.len() - 1].content.clone();
+        let is_affected = question.contains("decide") && first_number(&question) % 2 == 1;
+        let is_first = asked.lock().expect("alone").insert(question);
+        if is_affected && !is_first && is_down.load(Ordering::Relaxed) {
+            return Err(PolicyError::Unavailable {
+                attempts: 1,
+                reason: "not now".into(),
+            });
+        }
+        Ok(knows_some(messages))
+    })
+}
+
+/// Mends them when new weights are to be measured once more.
+struct Mends(Arc<AtomicBool>);
+
+impl Observer for Mends {
+    fn notice(&self, notice: Notice) {
+        if let Notice::Line(line) = notice
+            && line.contains("they are measured once more")
+        {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_that_could_not_be_measured_are_measured_once_more() {
+    let place = Place::new();
+    let is_down = Arc::new(AtomicBool::new(true));
+    // The second time it goes on from the journal, in which the first measurement has its gaps.
+    for _ in 0..2 {
+        let (policy, observer) = (flaky(&is_down), Arc::new(Mends(Arc::clone(&is_down))));
+        let (gather, sft) = ("gather_tasks: 12", full(THOROUGH));
+        let scene = workshop_of(&place, to_learn, policy, gather, &sft, observer).await;
+        let head = scene.head("v1").expect("v1");
+        let mut history = History::new(0.05);
+        let round = scene.model_loop(1, &head, None, &mut history.discoveries);
+        let weights = round.await.expect("a round").expect("new weights");
+        assert_eq!(kept(&place), [weights]);
+        let report = Report::read(&scene.store).await.expect("a report");
+        let [first, second] = &report.weight_decisions[..] else {
+            panic!("{:?}", report.weight_decisions);
+        };
+        assert_eq!(
+            first.verdict.objection().as_deref(),
+            Some("stage 1: only 4 of 8 pairs on V_in count (4 kept from being made)")
+        );
+        assert_eq!((first.is_open, second.is_open), (true, false));
+        assert_eq!(second.verdict, Verdict::Accepted);
+        assert_eq!(second.stages[0].delta_in.pairs, 8);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
