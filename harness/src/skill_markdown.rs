@@ -39,6 +39,13 @@ pub(crate) fn read(text: &str) -> Result<Skill, YamlError> {
             None => (inner.strip_suffix("\n---").ok_or_else(|| front(1))?, ""),
         },
     };
+    if front_matter.trim().is_empty() {
+        return Err(YamlError {
+            line: 2,
+            column: 1,
+            reason: "the front matter is empty".to_owned(),
+        });
+    }
     // One more line stands before the front matter.
     let read: FrontMatter = yaml::from_str(front_matter).map_err(|error| YamlError {
         line: error.line.max(1) + 1,

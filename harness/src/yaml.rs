@@ -49,10 +49,16 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
         };
         let message = error.to_string();
         let position = format!(" at line {line}, column {column}");
+        let reason = message.strip_suffix(&position).unwrap_or(&message);
         YamlError {
             line,
             column,
-            reason: plainly(message.strip_suffix(&position).unwrap_or(&message)),
+            reason: match reason {
+                "unexpected end of input" if text.trim().is_empty() => {
+                    "the file is empty".to_owned()
+                }
+                _ => plainly(reason),
+            },
         }
     })
 }
@@ -66,6 +72,9 @@ fn plainly(reason: &str) -> String {
             Some((key, _)) => format!("key \"{key}\" occurs twice"),
             None => "a key occurs twice".to_owned(),
         };
+    }
+    if reason.starts_with("multiple YAML documents detected") {
+        return "a second document begins here, and a file holds one".to_owned();
     }
     let bits = reason.strip_prefix("invalid u");
     if let Some(bits) = bits.and_then(|bits| bits.parse::<u32>().ok()) {
@@ -81,6 +90,9 @@ fn plainly(reason: &str) -> String {
             "expected a text, but nothing stands there"
         }
         "unexpected end of input" => "the text ends where more is expected",
+        "YAML merge keys are not allowed by configured policy" => {
+            "`<<` isn't read; write the fields out"
+        }
         other => other,
     };
     said.to_owned()

@@ -125,6 +125,14 @@ fn a_yaml_error_names_file_line_and_column() {
     );
     let error = with("skills/unit-check/SKILL.md", "Convert first.\n");
     assert!(error.to_string().contains("front matter"), "{error}");
+    for empty in ["---\n---\nb\n", "---\n\n---\nb\n"] {
+        assert_eq!(
+            with("skills/unit-check/SKILL.md", empty).to_string(),
+            "skills/unit-check/SKILL.md:2:1: the front matter is empty"
+        );
+    }
+    let error = with("middleware.yaml", "").to_string();
+    assert!(error.ends_with(": the file is empty"), "{error}");
 }
 
 #[test]

@@ -161,6 +161,25 @@ fn merge_keys_unknown_tags_and_second_documents_are_refused() {
         let error = yaml::from_str::<Value>(text).unwrap_err();
         assert!(error.line > 0, "{text:?}: {error}");
     }
+    let memory = "kind: none\ncapacity: 0\n";
+    let error = |text: &str| yaml::from_str::<Memory>(text).unwrap_err().to_string();
+    assert_eq!(
+        error(&format!("{memory}---\n{memory}")),
+        "line 4, column 1: a second document begins here, and a file holds one"
+    );
+    let merged = error(&format!("<<: {{shown: 1}}\n{memory}"));
+    assert!(
+        merged.ends_with(": `<<` isn't read; write the fields out"),
+        "{merged}"
+    );
+}
+
+#[test]
+fn a_file_without_anything_is_said_to_be_empty() {
+    for text in ["", "\n \n"] {
+        let error = yaml::from_str::<Memory>(text).unwrap_err();
+        assert_eq!(error.reason, "the file is empty", "{text:?}");
+    }
 }
 
 #[test]
