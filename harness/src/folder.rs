@@ -195,6 +195,30 @@ pub fn from_files(files: &BTreeMap<String, String>) -> Result<Harness, FolderErr
     }
 }
 
+/// Checks, before it is read, that a file of this path has a place in a harness.
+///
+/// # Errors
+/// [`FolderError::Unknown`] if it hasn't.
+pub fn check_file(file: &str) -> Result<(), FolderError> {
+    place(file).map(drop)
+}
+
+/// The same for a folder inside the harness's own.
+///
+/// # Errors
+/// [`FolderError::Unknown`] if no file in it has a place.
+pub fn check_folder(folder: &str) -> Result<(), FolderError> {
+    let skill = folder.strip_prefix("skills/");
+    let is_of_skill = skill.is_some_and(|name| !name.contains('/'));
+    if is_of_skill || ["prompts", "prompts/examples", "tools", "skills"].contains(&folder) {
+        return Ok(());
+    }
+    Err(FolderError::Unknown {
+        file: folder.to_owned(),
+        reason: "no folder of this name is read".to_owned(),
+    })
+}
+
 /// What a person may want to look at although the folder can be read.
 pub fn warnings(files: &BTreeMap<String, String>) -> Vec<FolderWarning> {
     let mut warnings = Vec::new();

@@ -1,5 +1,6 @@
 //! What every step of a run works with: problems, store, registry, model, sandbox, verifier.
 
+mod harness_folder;
 mod policies;
 mod starting_harness;
 
@@ -18,10 +19,10 @@ use rollout::trajectory::RolloutBudget;
 use rollout::verifier::Verifier;
 use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions};
 
+pub use self::harness_folder::{read_harness, read_harness_folder};
 use self::policies::Ready;
 pub(crate) use self::policies::local_id;
 pub(crate) use self::starting_harness::check_asked;
-pub use self::starting_harness::{read_harness, read_harness_folder};
 use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
 use crate::engines::Engines;

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use harness::folder::{check_file, check_folder};
 use harness::{FolderError, Harness, from_files, to_files, warnings};
 use proptest::prelude::*;
 
@@ -83,6 +84,28 @@ fn unknown_files_are_refused() {
         error.to_string().contains("another example has number 1"),
         "{error}"
     );
+}
+
+#[test]
+fn names_can_be_judged_before_anything_is_read() {
+    for file in to_files(&world::rich()).keys() {
+        assert_eq!(check_file(file), Ok(()));
+        for (slash, _) in file.match_indices('/') {
+            assert_eq!(check_folder(&file[..slash]), Ok(()));
+        }
+    }
+    let error = check_file("prompts/.system.md.swp").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "prompts/.system.md.swp isn't part of a harness: no file of this name is read"
+    );
+    for folder in [".git", "prompts/old", "tools/tools", "skills/a/b", ""] {
+        let error = check_folder(folder).unwrap_err().to_string();
+        assert!(
+            error.ends_with("no folder of this name is read"),
+            "{folder}: {error}"
+        );
+    }
 }
 
 #[test]

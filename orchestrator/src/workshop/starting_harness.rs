@@ -1,6 +1,5 @@
-//! The harness that a run or an evaluation starts with: reading it, and whether it can be run here.
+//! The harness that a run or an evaluation starts with: whether it can be run here.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use harness::{CallFormat, Harness, Hook, ToolState};
@@ -8,7 +7,7 @@ use rollout::verifier::VerifierKind;
 use sandbox::{SandboxError, SandboxPolicy};
 
 use super::Workshop;
-use crate::config::{Loaded, PolicyConfig};
+use crate::config::PolicyConfig;
 use crate::error::RunError;
 use crate::observer::Notice;
 
@@ -68,28 +67,6 @@ impl Workshop {
     }
 }
 
-/// Read a starting harness: a folder, or `naive`.
-///
-/// # Errors
-/// When the folder can't be read or is no harness.
-pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
-    let name = &loaded.config.harness;
-    let path = loaded.resolve(name);
-    if path.is_dir() {
-        return read_harness_folder(&path);
-    }
-    if name == "naive" {
-        return harness::naive().map_err(|error| RunError::Harness {
-            path: PathBuf::from(name),
-            reason: error.to_string(),
-        });
-    }
-    Err(RunError::Harness {
-        path,
-        reason: "no such folder (the built-in harness is `naive`)".into(),
-    })
-}
-
 /// Check that `policy` can do what `harness`, named by `path`, asks of it.
 ///
 /// # Errors
@@ -106,41 +83,4 @@ pub(crate) fn check_asked(
         }),
         None => Ok(()),
     }
-}
-
-/// Read a harness from its folder.
-///
-/// # Errors
-/// When the folder can't be read or is no harness.
-pub fn read_harness_folder(path: &Path) -> Result<Harness, RunError> {
-    let mut files = BTreeMap::new();
-    collect(path, path, &mut files)?;
-    harness::from_files(&files).map_err(|error| RunError::Harness {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
-}
-
-fn collect(root: &Path, at: &Path, files: &mut BTreeMap<String, String>) -> Result<(), RunError> {
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RunError::Io { path, source }
-    };
-    for entry in std::fs::read_dir(at).map_err(io(at))? {
-        let path = entry.map_err(io(at))?.path();
-        if path.is_dir() {
-            collect(root, &path, files)?;
-        } else {
-            let relative = path.strip_prefix(root).unwrap_or(&path);
-            let name = relative
-                .components()
-                .map(|c| c.as_os_str().to_string_lossy())
-                .collect::<Vec<_>>();
-            files.insert(
-                name.join("/"),
-                std::fs::read_to_string(&path).map_err(io(&path))?,
-            );
-        }
-    }
-    Ok(())
 }

@@ -35,6 +35,7 @@ mod serve_adapters;
 mod serve_model;
 mod server;
 mod skills;
+mod starting_harness;
 mod training_memory;
 mod unattended;
 mod way_back;

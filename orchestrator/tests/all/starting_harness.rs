@@ -1,0 +1,118 @@
+//! What a harness's folder may hold, and what is said of one that can't be used.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{CONFIG, Place, tasks, write_harness};
+
+const PLAN: [&str; 4] = ["run", "--config", "run.yaml", "--dry-run"];
+
+/// A place with a harness in the folder `h`, which the configuration names.
+fn place() -> Place {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("model.gguf", "not read by a plan");
+    place.write("run.yaml", &CONFIG.replace("harness: naive", "harness: h"));
+    write_harness(&place, "h", str::to_owned);
+    place
+}
+
+/// A file or folder of the harness.
+fn inside(place: &Place, name: &str) -> PathBuf {
+    place.path().join("h").join(name)
+}
+
+/// Why the harness is refused, after its folder's name.
+fn refused(place: &Place) -> String {
+    let said = place.run(&PLAN);
+    let reason = said
+        .strip_prefix("--- stderr\nerror: harness: ./h: ")
+        .and_then(|rest| rest.strip_suffix("\n--- exit 2\n"));
+    reason.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+/// The plan's line on the harness.
+fn planned(place: &Place) -> String {
+    let said = place.run(&PLAN);
+    assert!(said.ends_with("--- stderr\n--- exit 0\n"), "{said}");
+    let line = said.lines().find(|line| line.starts_with("harness "));
+    line.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+fn pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo").success());
+}
+
+#[test]
+fn what_has_no_place_in_a_harness_is_named_unread() {
+    type Make = fn(&Path);
+    let stray: [(&str, Make, &str); 5] = [
+        (
+            ".system.md.swp",
+            |at| fs::write(at, b"\x80").expect("a file"),
+            "file",
+        ),
+        ("tools/pipe", pipe, "file"),
+        (
+            "old.md",
+            |at| symlink("nowhere", at).expect("a link"),
+            "file",
+        ),
+        ("loop", |at| symlink("..", at).expect("a link"), "folder"),
+        (".git", |at| fs::create_dir(at).expect("a folder"), "folder"),
+    ];
+    for (name, make, kind) in stray {
+        let place = place();
+        make(&inside(&place, name));
+        assert_eq!(
+            refused(&place),
+            format!("{name} isn't part of a harness: no {kind} of this name is read")
+        );
+    }
+    let place = place();
+    let odd = place.path().join("h").join(OsStr::from_bytes(b"note\xff"));
+    fs::write(odd, "x").expect("a file");
+    let reason = refused(&place);
+    assert!(
+        reason.ends_with(" isn't part of a harness: its name isn't UTF-8"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_file_with_a_place_that_cannot_be_read_is_named_with_the_reason() {
+    let name = "prompts/system.md";
+    let place = place();
+    let file = inside(&place, name);
+    fs::write(&file, b"Solve it.\nBy \x80.\n").expect("a file");
+    assert_eq!(refused(&place), format!("{name} isn't UTF-8, line 2"));
+
+    fs::remove_file(&file).expect("a file");
+    symlink("nowhere", &file).expect("a link");
+    assert_eq!(
+        refused(&place),
+        format!("cannot read {name}: No such file or directory (os error 2)")
+    );
+
+    fs::remove_file(&file).expect("a link");
+    pipe(&file);
+    assert_eq!(refused(&place), format!("{name} isn't a regular file"));
+}
+
+#[test]
+fn links_to_files_and_folders_with_a_place_are_followed() {
+    let place = place();
+    let plain = planned(&place);
+    for name in ["prompts", "memory.yaml"] {
+        let shared = place.path().join("shared").join(name);
+        fs::create_dir_all(shared.parent().expect("a folder")).expect("a folder");
+        fs::rename(inside(&place, name), &shared).expect("moved");
+        symlink(&shared, inside(&place, name)).expect("a link");
+    }
+    assert_eq!(planned(&place), plain);
+}
