@@ -58,8 +58,9 @@ impl Check {
             .find(|c| c.is_control() && *c != '\n' && *c != '\t');
         if let Some(stray) = stray {
             let code = u32::from(stray);
+            // Without cutting off a carriage return, which may be the one.
             let line = text
-                .lines()
+                .split('\n')
                 .position(|line| line.contains(stray))
                 .map_or(1, |at| at + 1);
             self.that(false, path, || {

@@ -30,6 +30,14 @@ pub(crate) fn read(text: &str) -> Result<Skill, YamlError> {
         column: 1,
         reason: "expected front matter between two lines `---`".to_owned(),
     };
+    if text.starts_with("---\r\n") {
+        return Err(YamlError {
+            line: 1,
+            column: 4,
+            reason: "the line ends in a carriage return; save the file with Unix line ends"
+                .to_owned(),
+        });
+    }
     let inner = text.strip_prefix("---\n").ok_or_else(|| front(1))?;
     let (front_matter, body) = match inner.strip_prefix("---\n") {
         Some(body) => ("", body),

@@ -154,6 +154,12 @@ fn a_yaml_error_names_file_line_and_column() {
             "skills/unit-check/SKILL.md:2:1: the front matter is empty"
         );
     }
+    let windows = "---\r\nname: unit-check\r\ndescription: Units.\r\n---\r\nb\r\n";
+    let error = with("skills/unit-check/SKILL.md", windows).to_string();
+    assert!(
+        error.starts_with("skills/unit-check/SKILL.md:1:4: the line ends in a carriage return"),
+        "{error}"
+    );
     let error = with("middleware.yaml", "").to_string();
     assert!(error.ends_with(": the file is empty"), "{error}");
 }
@@ -248,9 +254,11 @@ fn a_broken_rule_names_the_file_that_holds_the_field() {
             .starts_with("prompts/task.md: prompts.task: "),
         "{error}"
     );
-    let error = with("prompts/system.md", "Hello.\r\n");
+    let error = with("prompts/system.md", "Hello.\r\nSolve it.\r\n");
     assert!(
-        error.to_string().contains("control character U+000D"),
+        error
+            .to_string()
+            .contains("control character U+000D in line 1 of the text"),
         "{error}"
     );
     let example = "## problem\n\n\u{c}\n\n## answer\n\na\n";

@@ -105,6 +105,26 @@ fn a_file_with_a_place_that_cannot_be_read_is_named_with_the_reason() {
 }
 
 #[test]
+fn windows_line_ends_make_no_other_harness() {
+    const SKILL: &str = "---\nname: units\ndescription: Units.\n---\n\nConvert first.\n";
+    let place = place();
+    let write = |change: fn(&str) -> String| {
+        write_harness(&place, "h", change);
+        place.write("h/skills/units/SKILL.md", &change(SKILL));
+        planned(&place)
+    };
+    let unix = write(str::to_owned);
+    assert_eq!(write(|text| text.replace('\n', "\r\n")), unix);
+    // Alone, a carriage return is a control character like any other.
+    place.write("h/prompts/system.md", "Solve it.\rBy hand.\n");
+    let reason = refused(&place);
+    assert!(
+        reason.contains("control character U+000D in line 1"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn links_to_files_and_folders_with_a_place_are_followed() {
     let place = place();
     let plain = planned(&place);
