@@ -171,7 +171,9 @@ pub async fn evaluate(
     let started = Instant::now();
     let policy = workshop.policy(adapter.as_deref()).await?;
     let trials = trials(&workshop, request.samples);
-    workshop.check_harness(&harness).await?;
+    workshop
+        .check_harness(&harness, Path::new(&harness_name))
+        .await?;
     let harness = Arc::new(harness);
     let title = format!("evaluate {harness_name}");
     // Unlike a run's, an evaluation's decisions are nobody's: what failed before gets another try.

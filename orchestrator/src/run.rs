@@ -120,7 +120,7 @@ pub async fn run(
             stop: Arc::clone(&stop),
         })
         .await?;
-        workshop.check_harness(&starting).await?;
+        workshop.check_harness(&starting, &source).await?;
         workshop.with_chat(chat).rounds().await
     }
     .await;

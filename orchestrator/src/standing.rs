@@ -1,5 +1,6 @@
 //! What a run stands on, a harness version and weights; and the way back to what it stood on before.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use registry::{Origin, RegistryError, Version, VersionName};
@@ -107,8 +108,9 @@ impl Workshop {
 
     /// Check that `version`, which a person has put on top of `head`, is a harness that can be run here.
     async fn check_by_hand(&self, version: &Version, head: VersionName) -> Result<(), RunError> {
-        let checked = match self.head(&version.name.to_string()) {
-            Ok(put) => self.check_harness(&put.harness).await,
+        let name = version.name.to_string();
+        let checked = match self.head(&name) {
+            Ok(put) => self.check_harness(&put.harness, Path::new(&name)).await,
             Err(error) => Err(error),
         };
         checked.map_err(|error| match error {

@@ -63,8 +63,13 @@ impl Default for SandboxPolicy {
 }
 
 impl SandboxPolicy {
-    /// Checks what can be checked before a process is started.
-    pub(crate) fn validate(&self, counts_processes: bool) -> Result<(), PolicyError> {
+    /// Checks what can be checked before a process is started; `counts_processes` says whether the box
+    /// can count the processes of a program.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] names the first bound that can't be kept.
+    pub fn validate(&self, counts_processes: bool) -> Result<(), PolicyError> {
         let zero = |limit| Err(PolicyError::Zero { limit });
         if self.wall.is_zero() {
             return zero("wall");

@@ -1,8 +1,8 @@
 //! The harness that a run or an evaluation starts with: whether it can be run here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use harness::{CallFormat, Harness, Hook, ToolState};
+use harness::{CallFormat, Harness, Hook, Tool, ToolState};
 use rollout::verifier::VerifierKind;
 use sandbox::{SandboxError, SandboxPolicy};
 
@@ -12,38 +12,33 @@ use crate::error::RunError;
 use crate::observer::Notice;
 
 impl Workshop {
-    /// Check a starting harness against the policy, this machine and the verifier. A patch that asks for what can't
-    /// be had loses at the gate; a run that starts so would learn nothing.
+    /// Check a starting harness, which stands at `path`, against the policy, this machine and the verifier. A patch
+    /// that asks for what can't be had loses at the gate; a run that starts so would learn nothing.
     ///
     /// # Errors
-    /// When it asks for what the policy can't do, or a tool can't run here.
-    pub(crate) async fn check_harness(&self, harness: &Harness) -> Result<(), RunError> {
-        check_asked(
-            harness,
-            Path::new(&harness.name),
-            &self.loaded.config.policy,
-        )?;
+    /// When it asks for what can't be had, or a tool can't run here.
+    pub(crate) async fn check_harness(
+        &self,
+        harness: &Harness,
+        path: &Path,
+    ) -> Result<(), RunError> {
+        check_asked(harness, path, &self.loaded.config.policy)?;
         for (name, tool) in &harness.tools {
-            let policy = SandboxPolicy {
-                memory_mib: tool.limits.memory_mib,
-                ..SandboxPolicy::default()
-            };
-            let mut tried = self.tools.run_python("", &policy).await.map(drop);
+            let mut tried = self.tools.run_python("", &bounds(tool)).await.map(drop);
             if tool.state == ToolState::Stateful && tried.is_ok() {
                 tried = self.tools.open_session().await.map(drop);
             }
             let Err(fault) = tried else {
                 continue;
             };
-            match fault.source.downcast_ref::<SandboxError>() {
-                Some(SandboxError::Policy(_) | SandboxError::NoForkServer { .. }) => {
-                    return Err(RunError::Harness {
-                        path: PathBuf::from(&harness.name),
-                        reason: format!("the tool {name} can't run here: {}", fault.source),
-                    });
-                }
-                _ => return Err(fault.into()),
+            let cause = fault.source.downcast_ref::<SandboxError>();
+            if let Some(error @ SandboxError::NoForkServer { .. }) = cause {
+                return Err(RunError::Harness {
+                    path: path.to_owned(),
+                    reason: format!("tools/{name}.yaml: state: {error}"),
+                });
             }
+            return Err(fault.into());
         }
         self.warn_of_calls(harness);
         Ok(())
@@ -67,20 +62,36 @@ impl Workshop {
     }
 }
 
-/// Check that `policy` can do what `harness`, named by `path`, asks of it.
+/// Check what can be told without a sandbox: that `policy` can do what `harness`, which stands at `path`, asks of
+/// it, and that its tools are given what an interpreter needs.
 ///
 /// # Errors
-/// When it can't, so that every rollout would fail.
+/// When every rollout would fail, or every call.
 pub(crate) fn check_asked(
     harness: &Harness,
     path: &Path,
     policy: &PolicyConfig,
 ) -> Result<(), RunError> {
-    match policy.lacks(harness) {
-        Some(reason) => Err(RunError::Harness {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        }),
-        None => Ok(()),
+    let refused = |reason| RunError::Harness {
+        path: path.to_owned(),
+        reason,
+    };
+    if let Some(reason) = policy.lacks(harness) {
+        return Err(refused(reason.to_owned()));
+    }
+    for (name, tool) in &harness.tools {
+        // The memory is all that a harness sets of these bounds.
+        bounds(tool)
+            .validate(true)
+            .map_err(|error| refused(format!("tools/{name}.yaml: limits.memory_mib: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Bounds of a program that only shows whether a tool can run.
+fn bounds(tool: &Tool) -> SandboxPolicy {
+    SandboxPolicy {
+        memory_mib: tool.limits.memory_mib,
+        ..SandboxPolicy::default()
     }
 }

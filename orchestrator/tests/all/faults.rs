@@ -332,7 +332,7 @@ fn a_harness_whose_tool_cannot_run_doesnt_start() {
     });
     let output = place.run(&[&EVAL[..], &["--harness", "small"]].concat());
     assert!(
-        output.contains("the tool python can't run here: memory limit of 32 MiB"),
+        output.contains("small: tools/python.yaml: limits.memory_mib: memory limit of 32 MiB"),
         "{output}"
     );
     assert!(output.ends_with("--- exit 2\n"), "{output}");

@@ -105,6 +105,22 @@ fn a_file_with_a_place_that_cannot_be_read_is_named_with_the_reason() {
 }
 
 #[test]
+fn a_tool_without_room_for_an_interpreter_is_refused_before_anything_is_made() {
+    let place = place();
+    write_harness(&place, "h", |text| {
+        text.replace("memory_mib: 512", "memory_mib: 32")
+    });
+    let reason = "error: harness: ./h: tools/python.yaml: limits.memory_mib: memory limit of 32 MiB is below \
+                  the interpreter's 64 MiB\n";
+    for arguments in [&PLAN[..], &PLAN[..3]] {
+        let said = place.run(arguments);
+        assert!(said.contains(reason), "{said}");
+        assert!(said.ends_with("--- exit 2\n"), "{said}");
+    }
+    assert!(!place.path().join(".coharness").exists());
+}
+
+#[test]
 fn windows_line_ends_make_no_other_harness() {
     const SKILL: &str = "---\nname: units\ndescription: Units.\n---\n\nConvert first.\n";
     let place = place();
