@@ -8,7 +8,7 @@ use candle_core::{DType, Device};
 use model::chat_template::ChatTemplate;
 use model::tokenizer::Tokenizer;
 use model::transformer::Transformer;
-use model::weights::{Metadata, WeightFiles};
+use model::weights::{Metadata, WeightFiles, WeightsError};
 
 use crate::builtin::MODELS;
 use crate::config::{DeviceKind, Loaded, PolicyConfig};
@@ -40,6 +40,29 @@ pub struct ModelPath {
     /// The known model, if it is one.
     pub known: Option<&'static str>,
     hash: Option<&'static str>,
+}
+
+impl ModelPath {
+    /// Check that what is there can be a model: a `.gguf` file, or a directory with a `config.json`. Nothing is
+    /// read.
+    ///
+    /// # Errors
+    /// When nothing is there, or something else.
+    pub fn check(&self) -> Result<(), RunError> {
+        let path = &self.path;
+        if !path.exists() {
+            return Err(RunError::NoModel {
+                path: path.clone(),
+                is_known: self.known.is_some(),
+            });
+        }
+        let end = path.extension();
+        let is_gguf = end.is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+        if is_gguf && path.is_file() || path.join("config.json").is_file() {
+            return Ok(());
+        }
+        Err(WeightsError::NoModel { path: path.clone() }.into())
+    }
 }
 
 /// Resolve `model.path` without opening anything.
@@ -80,13 +103,9 @@ impl ModelFiles {
     /// When it is missing, damaged, of an unknown family, or lacks tokenizer or template.
     pub fn open(loaded: &Loaded, cache: &Path) -> Result<Self, RunError> {
         let found = locate(loaded, cache);
+        // Before the hash is taken, which of a device that stands there would never end.
+        found.check()?;
         let path = &found.path;
-        if !path.exists() {
-            return Err(RunError::NoModel {
-                path: path.clone(),
-                is_known: found.known.is_some(),
-            });
-        }
         let hash = hash(path)?;
         if let (Some(name), Some(expected)) = (found.known, found.hash)
             && hash != expected

@@ -94,6 +94,16 @@ pub enum RunError {
         /// The cause.
         source: std::io::Error,
     },
+    /// A verifier can read none of its gold answers.
+    #[error(
+        "{field}: not one gold answer can be read, such as that of {task}: nothing would ever be right"
+    )]
+    NoGold {
+        /// The field that names the verifier.
+        field: String,
+        /// A problem.
+        task: String,
+    },
     /// The key's variable is not set.
     #[error("{field}: the environment has no {name}")]
     NoKey {
@@ -298,6 +308,7 @@ impl RunError {
         match self {
             Self::Config(_)
             | Self::Splits(_)
+            | Self::NoGold { .. }
             | Self::Harness { .. }
             | Self::OtherConfig { .. }
             | Self::PutByHand { .. }

@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::config::Loaded;
 use crate::error::RunError;
 use crate::gate::evidence::wilson;
+use crate::golds;
 use crate::observer::Observer;
 use crate::rollouts::{Arm, Rolled, Trial};
 use crate::run::{hold, registry_path};
@@ -147,6 +148,8 @@ pub async fn evaluate(
         .map(|prefix| trained_weights::find(&run, prefix))
         .transpose()?;
     let (tasks_name, tasks) = find_tasks(&loaded, request.tasks.as_deref())?;
+    let splits = Splits::only_test(tasks);
+    golds::check(&loaded, &splits)?;
     let place = root.join(FOLDER).join(&name);
     let lock = hold(&place).await?;
     let store = Store::open(&place).await?;
@@ -158,7 +161,7 @@ pub async fn evaluate(
     on_stop(Arc::clone(&stop));
     let workshop = Workshop::open(Parts {
         loaded,
-        splits: Splits::only_test(tasks),
+        splits,
         // Trained weights are the run's.
         directory: run,
         store: store.clone(),

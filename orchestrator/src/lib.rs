@@ -15,7 +15,7 @@
 //!   [`standing`] is what the run stands on, and the way back.
 //! - [`store`] is the journal, [`report`] what it says, `signs` what a running process says of itself; [`sealed_test`] scores what the run stands on,
 //!   [`evaluation`] one harness alone.
-//! - `judges` tries the verifiers that are programs; `counted` writes numbers with their nouns.
+//! - `judges` tries the verifiers that are programs, `golds` what verifiers are given to compare with; `counted` writes numbers with their nouns.
 //! - [`chat_rows`] reads and writes conversations as JSON lines.
 //! - [`budget`] counts what the whole run has spent of what it may.
 //! - [`serving`] and [`critic_chat`] speak to servers, [`serve_model`] is one, [`observer`] and [`stop`] to whoever
@@ -40,6 +40,7 @@ pub mod error;
 pub mod evaluation;
 mod fine_tune;
 pub mod gate;
+mod golds;
 pub mod harness_loop;
 pub mod history;
 mod judges;

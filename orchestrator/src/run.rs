@@ -16,6 +16,7 @@ use crate::clock::unix_seconds;
 use crate::config::{Config, Loaded, MatrixKind};
 use crate::critic_chat::ServedChat;
 use crate::error::RunError;
+use crate::golds;
 use crate::history::History;
 use crate::observer::Observer;
 use crate::reference::Reference;
@@ -68,6 +69,7 @@ pub async fn run(
     on_stop: impl FnOnce(Arc<Stop>),
 ) -> Result<Report, RunError> {
     let splits = Splits::read(&loaded)?;
+    golds::check(&loaded, &splits)?;
     let starting = read_harness(&loaded)?;
     let source = loaded.resolve(&loaded.config.harness);
     check_asked(&starting, &source, &loaded.config.policy)?;

@@ -13,10 +13,8 @@ use critic::LeakGuard;
 use critic::llm::Chat;
 use registry::Registry;
 use rollout::policy::Policy;
-use rollout::task::Task;
 use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
-use rollout::verifier::Verifier;
 use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions};
 
 pub use self::harness_folder::{read_harness, read_harness_folder};
@@ -27,13 +25,13 @@ use crate::base_model::BaseModel;
 use crate::config::{Loaded, PolicyConfig, RunConfig};
 use crate::engines::Engines;
 use crate::error::RunError;
+use crate::golds;
 use crate::judges;
 use crate::observer::{Notice, Observer};
-use crate::retention::judge_of;
 use crate::rollouts::{Ahead, Judge};
 use crate::seed::Seed;
 use crate::serving;
-use crate::splits::{Splits, Suite};
+use crate::splits::Splits;
 use crate::stop::Stop;
 use crate::store::Store;
 
@@ -167,14 +165,7 @@ impl Workshop {
             stop,
         } = parts;
         let judge = Judge::new(&loaded, &loaded.config.tasks.verifier, &tools);
-        let own = splits.evolve.iter().chain(&splits.gate).chain(&splits.test);
-        let mut warnings = vec![unread_golds("tasks.verifier", own, judge.verifier.as_ref())];
-        for Suite { config, tasks } in &splits.suites {
-            let judge = judge_of(config, &loaded, &tools);
-            let field = format!("retention: {}: the verifier", config.name);
-            warnings.push(unread_golds(&field, tasks.iter(), judge.verifier.as_ref()));
-        }
-        for warning in warnings.into_iter().flatten() {
+        for warning in golds::warnings(&loaded, &splits) {
             observer.notice(Notice::Warning(warning));
         }
         Self {
@@ -289,35 +280,4 @@ impl Workshop {
 /// Name of a run, and of its directory.
 pub fn run_name(run: &RunConfig) -> String {
     format!("{}-seed{}", run.name, run.seed)
-}
-
-/// A warning about problems whose gold answer no answer can match; `field` says whose verifier that is.
-fn unread_golds<'a>(
-    field: &str,
-    tasks: impl Iterator<Item = &'a Task>,
-    verifier: &dyn Verifier,
-) -> Option<String> {
-    const NAMED: usize = 3;
-    let unread: Vec<&str> = tasks
-        .filter(|task| !verifier.can_read(&task.answer))
-        .map(|task| task.id.as_str())
-        .collect();
-    let more = unread.len().saturating_sub(NAMED);
-    let names = unread
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    (!unread.is_empty()).then(|| {
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        format!(
-            "{field} can't read {} gold answers, which nothing will match: {names}{more}",
-            unread.len()
-        )
-    })
 }

@@ -12,6 +12,7 @@ use crate::config::{
 };
 use crate::counted::counted;
 use crate::error::{RunError, told};
+use crate::golds;
 use crate::judges;
 use crate::serving;
 use crate::splits::Splits;
@@ -28,9 +29,14 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         problems.push(error);
     }
     let mut sizes = config.tasks.splits;
+    let mut warnings = Vec::new();
     let tasks = match Splits::read(loaded) {
         Ok(splits) => {
             sizes = sizes.fitted(splits.available);
+            match golds::check(loaded, &splits) {
+                Ok(()) => warnings = golds::warnings(loaded, &splits),
+                Err(error) => problems.push(error),
+            }
             counted(splits.available, "problem")
         }
         Err(error) => {
@@ -111,11 +117,8 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         matches!(config.policy, PolicyConfig::Local { .. }) || serving::trains(config);
     if needs_weights {
         lines.push(format!("weights    {}", found.path.display()));
-        if !found.path.exists() {
-            problems.push(RunError::NoModel {
-                path: found.path.clone(),
-                is_known: found.known.is_some(),
-            });
+        if let Err(error) = found.check() {
+            problems.push(error);
         }
     }
     let device = config.model_loop.sft.device;
@@ -125,6 +128,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
     lines.push(String::new());
     lines.extend(steps(config, sizes));
     print(&lines.join("\n"));
+    for warning in &warnings {
+        say(&format!("warning: {warning}"));
+    }
     let Some(first) = problems.first() else {
         return Ok(ExitCode::SUCCESS);
     };

@@ -24,6 +24,7 @@ mod golds;
 mod grammar;
 mod local_policies;
 mod matrix;
+mod plan;
 mod planted_faults;
 mod rechecking;
 mod reference;
