@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use critic::llm::Chat;
+use harness::Harness;
 use registry::{Provenance, Registry, RunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -94,7 +95,8 @@ pub async fn run(
     on_stop(Arc::clone(&stop));
     let observer = signs.watching(observer);
     let outcome = async {
-        let registry = Registry::open_or_create(&registry_path(&directory))?;
+        let is_untouched = store.is_untouched().await?;
+        let registry = open_registry(&directory, &starting, is_untouched)?;
         {
             let lock = registry.lock()?;
             registry.remove_stale_locks(&lock, Duration::from_secs(1))?;
@@ -222,14 +224,7 @@ async fn register(
         }
         // A first attempt that failed before it did anything may be mended freely; its registry
         // holds at most the harness it would have started from.
-        let registry = registry_path(directory);
-        match std::fs::remove_dir_all(&registry) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                let path = registry;
-                return Err(RunError::Io { path, source });
-            }
-            _ => {}
-        }
+        remove_registry(registry_path(directory))?;
         store.extend_run(&text, true).await?;
     } else if before != now {
         let is_longer = now.run.rounds > before.run.rounds;
@@ -239,6 +234,36 @@ async fn register(
         store.extend_run(&text, is_longer || is_fuller).await?;
     }
     Ok(())
+}
+
+/// The registry of a run, empty or with versions. What a first attempt began with is forgotten if it did nothing
+/// under that, and the harness was mended since.
+fn open_registry(
+    directory: &Path,
+    starting: &Harness,
+    is_untouched: bool,
+) -> Result<Registry, RunError> {
+    let path = registry_path(directory);
+    let registry = Registry::open_or_create(&path)?;
+    let is_other = match &registry.history()?[..] {
+        [only] => only.harness != Some(starting.id()),
+        _ => false,
+    };
+    if !(is_untouched && is_other) {
+        return Ok(registry);
+    }
+    drop(registry);
+    remove_registry(path.clone())?;
+    Ok(Registry::open_or_create(&path)?)
+}
+
+fn remove_registry(path: PathBuf) -> Result<(), RunError> {
+    match std::fs::remove_dir_all(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(RunError::Io { path, source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// First field in which two configurations differ. More rounds, time or money for the same run are no

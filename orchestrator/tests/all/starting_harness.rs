@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::server::{Answer, config, serve};
 use crate::{CONFIG, Place, tasks, write_harness};
 
 const PLAN: [&str; 4] = ["run", "--config", "run.yaml", "--dry-run"];
@@ -118,6 +119,26 @@ fn a_tool_without_room_for_an_interpreter_is_refused_before_anything_is_made() {
         assert!(said.ends_with("--- exit 2\n"), "{said}");
     }
     assert!(!place.path().join(".coharness").exists());
+}
+
+#[test]
+fn a_run_that_made_no_rollout_begins_with_the_harness_as_it_is_mended() {
+    let url = serve(|_| Answer::Status(401, ""));
+    let place = place();
+    let faults = "faults: {refusals: 1}\n";
+    let config = config(&url, "{evolve: 2, gate: 4, test: 2}", faults);
+    place.write("run.yaml", &config.replace("harness: naive", "harness: h"));
+    let file = "prompts/system.md";
+    let show = ["show", "v1", "--run", "small-seed0", "--file", file];
+    for text in ["Solve it.", "Solve it by hand."] {
+        place.write(&format!("h/{file}"), text);
+        let said = place.run(&PLAN[..3]);
+        assert!(said.ends_with("--- exit 3\n"), "{said}");
+        assert_eq!(
+            place.run(&show),
+            format!("{text}\n--- stderr\n--- exit 0\n")
+        );
+    }
 }
 
 #[test]
