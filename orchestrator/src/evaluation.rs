@@ -174,9 +174,9 @@ pub async fn evaluate(
     let started = Instant::now();
     let policy = workshop.policy(adapter.as_deref()).await?;
     let trials = trials(&workshop, request.samples);
-    workshop
-        .check_harness(&harness, Path::new(&harness_name))
-        .await?;
+    let source = Path::new(&harness_name);
+    workshop.check_harness(&harness, source).await?;
+    workshop.check_skills(&harness, source).await?;
     let harness = Arc::new(harness);
     let title = format!("evaluate {harness_name}");
     // Unlike a run's, an evaluation's decisions are nobody's: what failed before gets another try.

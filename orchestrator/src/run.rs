@@ -125,6 +125,10 @@ pub async fn run(
         })
         .await?;
         workshop.check_harness(&starting, &source).await?;
+        // Later it is what the run began with, however busy the machine is by then.
+        if is_untouched {
+            workshop.check_skills(&starting, &source).await?;
+        }
         workshop.with_chat(chat).rounds().await
     }
     .await;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use critic::{Proposal, TriedPatch, at_risk};
-use harness::{Example, Harness, Hook, HookPoint, Tool, ToolState};
+use harness::{Example, Harness, Hook, HookPoint, Skill, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::tools::Script;
 use rollout::trajectory::{ExitReason, Trajectory};
@@ -168,10 +168,7 @@ impl Workshop {
             if known == Some(&skill.python) || skill.python.is_empty() {
                 continue;
             }
-            let run = self
-                .run_program(&skill.python, &SandboxPolicy::default())
-                .await?;
-            if let Some(error) = run.error {
+            if let Some(error) = self.fault_of_skill(skill).await? {
                 return Ok(Some(format!("skill {name}: its Python fails: {error}")));
             }
         }
@@ -230,6 +227,17 @@ impl Workshop {
             }
         }
         Ok(None)
+    }
+
+    /// Runs the Python of a skill; what is wrong with it.
+    ///
+    /// # Errors
+    /// When the run is to stop, or the sandbox fails.
+    pub(crate) async fn fault_of_skill(&self, skill: &Skill) -> Result<Option<String>, RunError> {
+        let run = self
+            .run_program(&skill.python, &SandboxPolicy::default())
+            .await?;
+        Ok(run.error)
     }
 
     async fn run_program(

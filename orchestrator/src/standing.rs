@@ -109,10 +109,13 @@ impl Workshop {
     /// Check that `version`, which a person has put on top of `head`, is a harness that can be run here.
     async fn check_by_hand(&self, version: &Version, head: VersionName) -> Result<(), RunError> {
         let name = version.name.to_string();
-        let checked = match self.head(&name) {
-            Ok(put) => self.check_harness(&put.harness, Path::new(&name)).await,
-            Err(error) => Err(error),
-        };
+        let path = Path::new(&name);
+        let checked = async {
+            let put = self.head(&name)?;
+            self.check_harness(&put.harness, path).await?;
+            self.check_skills(&put.harness, path).await
+        }
+        .await;
         checked.map_err(|error| match error {
             RunError::Harness { .. }
             | RunError::Registry(

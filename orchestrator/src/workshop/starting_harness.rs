@@ -44,6 +44,30 @@ impl Workshop {
         Ok(())
     }
 
+    /// Check that the Python of each skill runs by itself: where it doesn't, every call fails. A patch with such a
+    /// skill is refused by the same look.
+    ///
+    /// # Errors
+    /// When it doesn't run, the run is to stop, or the sandbox fails.
+    pub(crate) async fn check_skills(
+        &self,
+        harness: &Harness,
+        path: &Path,
+    ) -> Result<(), RunError> {
+        for (name, skill) in &harness.skills {
+            if skill.python.is_empty() {
+                continue;
+            }
+            if let Some(error) = self.fault_of_skill(skill).await? {
+                return Err(RunError::Harness {
+                    path: path.to_owned(),
+                    reason: format!("skills/{name}/skill.py fails: {error}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Warn where `harness` takes the programs that are asked for as answers for calls.
     fn warn_of_calls(&self, harness: &Harness) {
         let middleware = &harness.middleware;

@@ -102,6 +102,30 @@ fn an_interpreter_that_keeps_its_state_has_them_once() {
 }
 
 #[test]
+fn a_harness_with_a_skill_that_does_not_run_doesnt_start() {
+    let url = serve(|_| panic!("nothing is to be asked"));
+    let place = Place::new();
+    write_harness(&place, "skilled", str::to_owned);
+    place.write("skilled/skills/counting/SKILL.md", SKILL);
+    place.write("tasks.jsonl", &tasks(8));
+    let config = config(&url, "{evolve: 2, gate: 4, test: 2}", "");
+    let config = config.replace("harness: naive", "harness: skilled");
+    place.write("run.yaml", &config);
+    for (python, error) in [
+        ("def f(:\n", "SyntaxError: "),
+        ("1 / 0\n", "ZeroDivisionError: "),
+    ] {
+        place.write("skilled/skills/counting/skill.py", python);
+        for command in ["run", "eval"] {
+            let said = place.run(&[command, "--config", "run.yaml"]);
+            let reason = format!("skilled: skills/counting/skill.py fails: {error}");
+            assert!(said.contains(&reason), "{said}");
+            assert!(said.ends_with("--- exit 2\n"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn a_skill_that_is_off_defines_nothing() {
     let off = SKILL.replace("what is", "percent");
     let (correct, result) = solved(&["print(add_one(N))"], &off, str::to_owned);
