@@ -80,6 +80,11 @@ fn a_run_that_goes_on_starts_from_what_a_person_went_back_to() {
     let alone = place(&url);
     let before = go_back(&alone);
     assert_eq!(accepted(&before, 1)["version"], "v2");
+    let again = alone.run(&["rollback", "v3", "--reason", "it rambles still"]);
+    assert_eq!(
+        again,
+        "--- stderr\nerror: harness: v3: nothing changes: the harness is that of v3 already\n--- exit 2\n"
+    );
     asked.store(0, Ordering::Relaxed);
     let report = run(&alone, "2");
     let total = asked.load(Ordering::Relaxed);

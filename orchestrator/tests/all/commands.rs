@@ -36,6 +36,14 @@ fn a_mistyped_command() {
 }
 
 #[test]
+fn a_rollback_without_a_reason() {
+    assert_snapshot!(Place::new().run(&["rollback", "v1", "--reason", " "]));
+    let empty = Place::new().run(&["rollback", "v1", "--reason", ""]);
+    assert!(empty.contains("--reason"), "{empty}");
+    assert!(empty.ends_with("--- exit 2\n"), "{empty}");
+}
+
+#[test]
 fn no_run_yet() {
     let place = Place::new();
     assert_snapshot!("status_without_runs", place.run(&["status"]));

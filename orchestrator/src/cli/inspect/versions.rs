@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use registry::{Entry, Origin, Registry};
+use registry::{Entry, Origin, Registry, RegistryError};
 
 use super::{find_run, name_of, read_report};
 use crate::cli::{RunName, print, say, table};
@@ -58,7 +58,7 @@ pub(crate) struct RollbackArgs {
     /// The version to go back to, as in v1.
     version: String,
     /// Why; it is kept in the history.
-    #[arg(long)]
+    #[arg(long, value_parser = filled)]
     reason: String,
     #[command(flatten)]
     run: RunName,
@@ -267,12 +267,28 @@ pub(crate) async fn rollback(root: &Path, args: RollbackArgs) -> Result<ExitCode
         });
     };
     let seconds = u64::try_from(unix_seconds()).unwrap_or(0);
-    let made = registry.rollback(version.name, &args.reason, seconds)?;
+    let made = registry
+        .rollback(version.name, &args.reason, seconds)
+        .map_err(|error| match error {
+            RegistryError::NothingChanged { .. } => RunError::Harness {
+                path: PathBuf::from(&args.version),
+                reason: error.to_string(),
+            },
+            other => other.into(),
+        })?;
     say(&format!(
         "{} has the files of {}; nothing was deleted",
         made.name, version.name
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A text that says something.
+fn filled(text: &str) -> Result<String, &'static str> {
+    if text.chars().all(|c| c.is_whitespace() || c.is_control()) {
+        return Err("it is empty");
+    }
+    Ok(text.to_owned())
 }
 
 fn open(root: &Path, run: &RunName) -> Result<Registry, RunError> {
