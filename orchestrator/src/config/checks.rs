@@ -1,10 +1,13 @@
 //! What is out of range in a configuration, and what doesn't fit together. The sections know their own
 //! ranges.
 
+use registry::RunId;
+
 use super::{
     AdapterDelivery, BudgetConfig, Config, DeviceKind, HarnessLoopConfig, MethodKind, PolicyConfig,
     PriceConfig, RunConfig, retention,
 };
+use crate::workshop::run_name;
 
 /// A field, and what is wrong with it.
 type Wrong<Reason> = (&'static str, Reason);
@@ -86,6 +89,13 @@ impl RunConfig {
             return Err((
                 "run.name",
                 "a letter or digit, then letters, digits, '-', '_' and single '.' make a name",
+            ));
+        }
+        // Whatever else the registry asks of it, the name has by now.
+        if RunId::new(run_name(self)).is_err() {
+            return Err((
+                "run.name",
+                "the run's directory, <name>-seed<seed>, has a name of at most 128 characters",
             ));
         }
         if *rounds == 0 {

@@ -108,6 +108,22 @@ fn a_count_that_leaves_nothing_to_do() {
 }
 
 #[test]
+fn a_name_that_is_too_long_for_a_directory_of_the_registry() {
+    let named = |length: usize| {
+        let name = format!("{{name: {}}}", "a".repeat(length));
+        run_with(&CONFIG.replace("{name: small}", &name))
+    };
+    // With `-seed0` behind it.
+    assert_eq!(
+        named(123),
+        "--- stderr\nerror: run.yaml: run.name: the run's directory, <name>-seed<seed>, has a name of at most 128 \
+         characters\n--- exit 2\n"
+    );
+    let taken = named(122);
+    assert!(taken.contains("model.gguf does not exist"), "{taken}");
+}
+
+#[test]
 fn missing_configuration() {
     assert_snapshot!(Place::new().run(&["run", "--config", "nothing.yaml"]));
 }
