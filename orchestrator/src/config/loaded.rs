@@ -42,13 +42,21 @@ impl Loaded {
         if let Some(rounds) = rounds {
             config.run.rounds = rounds;
         }
-        config
-            .check()
-            .map_err(|(field, reason)| ConfigError::Invalid {
-                path: origin.clone(),
-                field,
-                reason,
-            })?;
+        config.check().map_err(|(field, reason)| {
+            // Of several the last one counts.
+            let mut settings = overrides.iter().rev();
+            match settings.find(|setting| overrides::touches(setting, field)) {
+                Some(setting) => ConfigError::Override {
+                    setting: setting.clone(),
+                    reason: format!("{field}: {reason}"),
+                },
+                None => ConfigError::Invalid {
+                    path: origin.clone(),
+                    field,
+                    reason,
+                },
+            }
+        })?;
         Ok(Self {
             config,
             origin,

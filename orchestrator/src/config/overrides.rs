@@ -46,9 +46,58 @@ pub(super) fn apply(config: &Config, setting: &str) -> Result<Config, ConfigErro
         }
         slot = &mut slot[key];
     }
+    if path == "policy.kind"
+        && *slot != value
+        && let Some(whole) = other_policy(&value)
+    {
+        return Err(fail(format!(
+            "the fields of another kind of policy are others; set it as a whole, as in --set 'policy={whole}'"
+        )));
+    }
     *slot = value;
-    serde_path_to_error::deserialize(document)
-        .map_err(|e| fail(format!("{}: {}", e.path(), e.inner())))
+    serde_path_to_error::deserialize(document).map_err(|e| {
+        let reason = e.inner().to_string();
+        fail(format!("{}: {}", e.path(), plainly(&reason)))
+    })
+}
+
+/// Whether a setting changes `field`, a part of it, or something that it is a part of.
+pub(super) fn touches(setting: &str, field: &str) -> bool {
+    let path = setting.split_once('=').map_or(setting, |(path, _)| path);
+    let is_in = |part: &str, whole: &str| {
+        let rest = part.strip_prefix(whole);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    is_in(path, field) || is_in(field, path)
+}
+
+/// A policy of this kind with all that it needs.
+fn other_policy(kind: &Value) -> Option<&'static str> {
+    match kind.as_str()? {
+        "local" => Some("{kind: local}"),
+        "openai" => Some("{kind: openai, base_url: ..., model: ...}"),
+        _ => None,
+    }
+}
+
+/// What serde says of a value of a wrong type, in the words that are used of a file.
+fn plainly(reason: &str) -> String {
+    let wrong = ["invalid type: ", "invalid value: "];
+    let wrong = wrong.iter().find_map(|start| reason.strip_prefix(start));
+    let Some((_, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return reason.to_owned();
+    };
+    let said = match expected {
+        "u32" => "a whole number, at least 0 and below 2^32",
+        "u64" | "usize" => "a whole number, at least 0 and below 2^64",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        "a sequence" => "a list",
+        other if other.starts_with("struct ") => "fields, as in {name: value}",
+        _ => return reason.to_owned(),
+    };
+    format!("expected {said}")
 }
 
 #[cfg(test)]
@@ -137,6 +186,17 @@ budget: {tokens_per_problem: 1, seconds_per_problem: 1}
             refused("policy.in_flight=2"),
             "policy has no field in_flight; it has: kind, cache_mib"
         );
+        for kind in ["openai", "local"] {
+            let served = set("policy={kind: openai, base_url: 'http://h/v1', model: m}");
+            let from = if kind == "local" { served } else { plain() };
+            let setting = format!("policy.kind={kind}");
+            let error = apply(&from, &setting).expect_err("refused").to_string();
+            let whole = format!("set it as a whole, as in --set 'policy={{kind: {kind}");
+            assert!(error.contains(&whole), "{error}");
+        }
+        assert_eq!(set("policy.kind=local"), plain());
+        let unknown = refused("policy.kind=remote");
+        assert!(unknown.contains("unknown variant `remote`"), "{unknown}");
         for setting in ["run.seed.low=7", "tasks.also.0=a.jsonl"] {
             let told = refused(setting);
             assert!(told.contains("has no fields; set it as a whole"), "{told}");
@@ -161,5 +221,36 @@ budget: {tokens_per_problem: 1, seconds_per_problem: 1}
             let told = refused(setting);
             assert!(told.starts_with(field), "{told}");
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_in_the_words_of_a_file() {
+        for (setting, expected) in [
+            ("run.seed=-1", "a whole number, at least 0 and below 2^64"),
+            (
+                "run.rounds=2.5",
+                "a whole number, at least 0 and below 2^32",
+            ),
+            (
+                "gate.tasks=many",
+                "a whole number, at least 0 and below 2^64",
+            ),
+            ("model_loop.sft.dropout=none", "a number"),
+            ("model_loop.is_enabled=yes", "true or false"),
+            ("run.name=[a]", "a text"),
+            ("tasks.also=a.jsonl", "a list"),
+            ("budget=7", "fields, as in {name: value}"),
+        ] {
+            let (field, _) = setting.split_once('=').expect("a value");
+            let told = format!("{field}: expected {expected}");
+            assert_eq!(refused(setting), told, "{setting}");
+        }
+    }
+
+    #[test]
+    fn a_setting_touches_a_field_its_parts_and_what_it_is_a_part_of() {
+        let touched = |field| touches("tasks.splits=1", field);
+        assert!(touched("tasks.splits") && touched("tasks.splits.gate") && touched("tasks"));
+        assert!(!touched("tasks.splitsize") && !touched("tasks.path") && !touched("task"));
     }
 }

@@ -160,6 +160,8 @@ fn overrides() {
     let set = |setting: &str| place.run(&["run", "--config", "run.yaml", "--set", setting]);
     assert_snapshot!("override_of_an_unknown_field", set("run.sed=7"));
     assert_snapshot!("override_of_a_wrong_type", set("run.seed=seven"));
+    assert_snapshot!("override_out_of_range", set("gate.tasks=1"));
+    assert_snapshot!("override_of_the_kind_of_policy", set("policy.kind=openai"));
     assert_snapshot!("override_without_a_value", set("run.seed"));
     assert_snapshot!(
         "override_of_a_field_of_a_value",
@@ -169,6 +171,39 @@ fn overrides() {
         "override_in_short_form",
         set("objective={accuracy_under: {hours_per_problem: 1}}")
     );
+}
+
+#[test]
+fn a_setting_is_to_blame_for_the_field_that_it_touches_alone() {
+    let place = Place::new();
+    place.write("tasks.jsonl", &tasks(8));
+    place.write("run.yaml", &CONFIG.replace("gate: 4", "gate: 1"));
+    let run = |settings: [&str; 2]| {
+        let [first, second] = settings;
+        let arguments = [
+            "run", "--config", "run.yaml", "--set", first, "--set", second,
+        ];
+        place.run(&arguments)
+    };
+    let reason = "tasks.splits: evolve and test need at least 1 problem, gate at least 4\n";
+    for (settings, blamed) in [
+        (["run.seed=1", "tasks.path=tasks.jsonl"], "run.yaml"),
+        (
+            ["tasks.splits.gate=2", "tasks.splits.gate=3"],
+            "--set tasks.splits.gate=3",
+        ),
+        (
+            ["tasks.splits.gate=2", "run.seed=1"],
+            "--set tasks.splits.gate=2",
+        ),
+    ] {
+        let said = run(settings);
+        assert!(
+            said.contains(&format!("error: {blamed}: {reason}")),
+            "{said}"
+        );
+        assert!(said.ends_with("--- exit 2\n"), "{said}");
+    }
 }
 
 #[test]

@@ -201,8 +201,8 @@ fn a_limit_must_be_of_this_machine_and_above_zero() {
     place.write("run.yaml", CONFIG);
     for (limit, told) in [
         ("0", "must be at least 1"),
-        ("-1", "invalid value"),
-        ("1.5", "invalid type"),
+        ("-1", "expected a whole number"),
+        ("1.5", "expected a whole number"),
     ] {
         let setting = format!("model_loop.sft.memory_mib={limit}");
         let refused = place.run(&["run", "--config", "run.yaml", "--set", &setting]);
