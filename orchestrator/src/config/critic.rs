@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PriceConfig;
+use super::policy::is_address;
 
 /// Who says why rollouts fail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,7 +107,7 @@ impl LlmCriticConfig {
     }
 
     fn check_ranges(&self) -> Result<(), (&'static str, &'static str)> {
-        if !self.base_url.starts_with("http://") && !self.base_url.starts_with("https://") {
+        if !is_address(&self.base_url) {
             return Err(("critic.llm.base_url", "must start with http:// or https://"));
         }
         if self.model.trim().is_empty() {

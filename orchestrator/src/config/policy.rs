@@ -59,6 +59,13 @@ impl PolicyConfig {
                 "policy.cache_mib",
                 "keys and values need 64 MiB to 1 TiB (1048576)",
             )),
+            Self::Openai { base_url, .. } if !is_address(base_url) => {
+                Err(("policy.base_url", "must start with http:// or https://"))
+            }
+            Self::Openai { model, .. } if model.trim().is_empty() => Err((
+                "policy.model",
+                "the server has to know which model is meant",
+            )),
             Self::Openai { in_flight, .. } if !(1..=16_384).contains(in_flight) => Err((
                 "policy.in_flight",
                 "1 to 16384 requests can be open at once",
@@ -75,6 +82,11 @@ impl PolicyConfig {
              take policy local",
         )
     }
+}
+
+/// Whether a request can be sent to a server of this address.
+pub(super) fn is_address(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
 }
 
 fn cache_mib() -> usize {

@@ -207,6 +207,29 @@ fn a_setting_is_to_blame_for_the_field_that_it_touches_alone() {
 }
 
 #[test]
+fn a_policys_server_has_an_address_and_a_model() {
+    let (bare, whole) = ("127.0.0.1:1/v1", "http://127.0.0.1:1/v1");
+    for (base_url, model, reason) in [
+        (
+            bare,
+            "m",
+            "policy.base_url: must start with http:// or https://",
+        ),
+        (
+            whole,
+            " ",
+            "policy.model: the server has to know which model is meant",
+        ),
+    ] {
+        let policy = format!("{{kind: openai, base_url: '{base_url}', model: '{model}'}}");
+        assert_eq!(
+            run_with(&format!("{CONFIG}policy: {policy}\n")),
+            format!("--- stderr\nerror: run.yaml: {reason}\n--- exit 2\n")
+        );
+    }
+}
+
+#[test]
 fn a_server_is_given_no_full_sets_of_weights() {
     let served =
         "policy: {kind: openai, base_url: 'http://127.0.0.1:1/v1', model: m, adapters: vllm}\n";
