@@ -76,24 +76,24 @@ impl fmt::Display for Unit {
     }
 }
 
+impl TooLarge {
+    /// Whether the same limit is in the way of a change from `before` to `after`.
+    pub fn holds(&self, before: &Harness, after: &Harness) -> bool {
+        let is_it =
+            |measure: &&Measure| (measure.dimension, measure.unit) == (self.dimension, self.unit);
+        let mut measures = MEASURES.iter().filter(is_it);
+        measures.any(|measure| measure.check(self.limit, before, after).is_err())
+    }
+}
+
 impl GrowthLimits {
     /// Refuses a change from `before` to `after` that takes a dimension beyond its limit.
     ///
     /// # Errors
     /// [`TooLarge`] for the first such dimension.
     pub fn check(&self, before: &Harness, after: &Harness) -> Result<(), TooLarge> {
-        for measure in &MEASURES {
-            let (size, limit) = ((measure.size)(after), (measure.limit)(self));
-            if size > limit && size > (measure.size)(before) {
-                return Err(TooLarge {
-                    dimension: measure.dimension,
-                    size,
-                    limit,
-                    unit: measure.unit,
-                });
-            }
-        }
-        Ok(())
+        let mut measures = MEASURES.iter();
+        measures.try_for_each(|measure| measure.check((measure.limit)(self), before, after))
     }
 }
 
@@ -105,8 +105,23 @@ struct Measure {
     limit: fn(&GrowthLimits) -> usize,
 }
 
+impl Measure {
+    fn check(&self, limit: usize, before: &Harness, after: &Harness) -> Result<(), TooLarge> {
+        let size = (self.size)(after);
+        if size <= limit || size <= (self.size)(before) {
+            return Ok(());
+        }
+        Err(TooLarge {
+            dimension: self.dimension,
+            size,
+            limit,
+            unit: self.unit,
+        })
+    }
+}
+
 /// All of them: every text that a patch can make longer is counted in one.
-const MEASURES: [Measure; 6] = [
+static MEASURES: [Measure; 6] = [
     Measure {
         dimension: Dimension::P,
         unit: Unit::Tokens,

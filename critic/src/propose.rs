@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use harness::{Dimension, Harness, Patch, PatchOp};
+use harness::{Change, Dimension, Harness, Patch, PatchOp};
 use rollout::PolicyId;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, ops_key};
 use crate::effect::Predicted;
+use crate::growth::TooLarge;
 use crate::record::{HarnessDim, RecordId, RootCause};
 use crate::repairs::checked_patch;
 use crate::rules::rule;
@@ -43,10 +44,43 @@ pub struct Proposal {
 pub struct TriedPatch {
     /// The patch.
     pub patch: Patch,
+    /// What it does, by which it is known on other harnesses.
+    pub change: Change,
     /// The policy that it was tried with.
     pub policy: PolicyId,
     /// Whether it was accepted.
     pub is_accepted: bool,
+    /// The limit that it would have gone beyond, if that is why it wasn't: there may be room for it later.
+    pub too_large: Option<TooLarge>,
+}
+
+impl TriedPatch {
+    /// A decision on `patch`, which is for `harness`.
+    pub fn new(harness: &Harness, patch: Patch, policy: PolicyId, is_accepted: bool) -> Self {
+        TriedPatch {
+            change: Change::of(harness, &patch.ops),
+            patch,
+            policy,
+            is_accepted,
+            too_large: None,
+        }
+    }
+
+    /// Whether `patch`, which does this `change` to `harness`, needn't be tried with one of `policies`.
+    fn bars(
+        &self,
+        harness: &Harness,
+        patch: &Patch,
+        change: &Change,
+        policies: &BTreeSet<PolicyId>,
+    ) -> bool {
+        let is_it = !self.is_accepted && self.change == *change && policies.contains(&self.policy);
+        let still = |limit: TooLarge| {
+            let after = patch.apply(harness);
+            after.is_ok_and(|after| limit.holds(harness, &after))
+        };
+        is_it && self.too_large.is_none_or(still)
+    }
 }
 
 /// Candidate patches for `harness`, most promising first.
@@ -57,8 +91,9 @@ pub struct TriedPatch {
 /// another that has some left, so that the search doesn't stay on prompts. How much a dimension counts
 /// is also a matter of what the gate made of its patches lately ([`Scoreboard`]).
 ///
-/// A patch that was rejected with one of the cluster's policies is not proposed again: neither
-/// harness nor task makes the same operations new, only another θ does.
+/// A patch that was rejected with one of the cluster's policies is not proposed again, wherever the list
+/// entries that it changes stand by then: neither harness nor task makes it new, only another θ does, or
+/// room for what was too large.
 pub fn propose(harness: &Harness, clusters: &[Cluster], history: &[TriedPatch]) -> Vec<Proposal> {
     let mut pool: Vec<Candidate> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -136,7 +171,7 @@ fn cluster_patches(harness: &Harness, cluster: &Cluster, history: &[TriedPatch])
     let mut patches: Vec<Patch> = Vec::new();
     for patch in suggested.chain(catalogued.iter().cloned()) {
         let is_new = patches.iter().all(|known| known.ops != patch.ops);
-        if is_new && !was_rejected(&patch, cluster, history) {
+        if is_new && !was_rejected(harness, &patch, cluster, history) {
             patches.push(patch);
         }
     }
@@ -161,12 +196,15 @@ fn outline(ops: &[PatchOp]) -> String {
     words.join(", ")
 }
 
-fn was_rejected(patch: &Patch, cluster: &Cluster, history: &[TriedPatch]) -> bool {
-    history.iter().any(|tried| {
-        !tried.is_accepted
-            && tried.patch.ops == patch.ops
-            && cluster.policies.contains(&tried.policy)
-    })
+fn was_rejected(
+    harness: &Harness,
+    patch: &Patch,
+    cluster: &Cluster,
+    history: &[TriedPatch],
+) -> bool {
+    let change = Change::of(harness, &patch.ops);
+    let mut history = history.iter();
+    history.any(|tried| tried.bars(harness, patch, &change, &cluster.policies))
 }
 
 /// Highest averages, with a bound on how far one dimension gets ahead of another.
@@ -216,17 +254,17 @@ mod tests {
     use super::*;
     use crate::cluster::cluster;
     use crate::critic::{Critic, RulesCritic};
+    use crate::growth::GrowthLimits;
     use crate::leak::LeakGuard;
     use crate::record::Severity;
     use crate::rules::rules;
     use crate::testing::{Build, failed, start};
 
-    /// A cluster of every rule, so that every repair is asked for.
-    fn all_clusters() -> Vec<Cluster> {
-        let one = |rule: &crate::rules::Rule| Cluster {
-            root_cause: rule.root_cause,
-            harness_dim: rule.root_cause.harness_dim(),
-            rule: rule.name.to_owned(),
+    fn asking(rule: &str, root_cause: RootCause) -> Cluster {
+        Cluster {
+            root_cause,
+            harness_dim: root_cause.harness_dim(),
+            rule: rule.to_owned(),
             severity: Severity::Medium,
             size: 5,
             weight: 10,
@@ -235,8 +273,34 @@ mod tests {
             policies: BTreeSet::from([PolicyId::new("theta-0")]),
             suggestions: Vec::new(),
             predicted: Predicted::default(),
-        };
-        rules().map(one).collect()
+        }
+    }
+
+    /// A cluster of every rule, so that every repair is asked for.
+    fn all_clusters() -> Vec<Cluster> {
+        let clusters = rules().map(|rule| asking(rule.name, rule.root_cause));
+        clusters.collect()
+    }
+
+    /// A cluster that asks for a change of the notes and nothing else.
+    fn asking_of_notes(patch: &Patch) -> Cluster {
+        Cluster {
+            suggestions: vec![(patch.ops.clone(), 2)],
+            ..asking("llm/notes", RootCause::MemoryOverflow)
+        }
+    }
+
+    fn notes(op: &str) -> Patch {
+        let text = format!(r#"{{"dimension":"M","ops":[{{{op}}}]}}"#);
+        Patch::from_json(&text).unwrap()
+    }
+
+    fn noted(entries: &[&str]) -> Harness {
+        let mut harness = start();
+        harness.memory.kind = harness::MemoryKind::Notes;
+        harness.memory.capacity = 4;
+        harness.memory.entries = entries.iter().map(|entry| (*entry).to_owned()).collect();
+        harness
     }
 
     fn all_patches(harness: &Harness) -> Vec<Patch> {
@@ -311,11 +375,8 @@ mod tests {
                 .position(|p| p.patch.dimension == dimension)
         };
         let other = r#"{"dimension":"P","ops":[{"op":"remove","path":"prompts.examples[0]"}]}"#;
-        let rejected = TriedPatch {
-            patch: Patch::from_json(other).unwrap(),
-            policy: PolicyId::new("theta-9"),
-            is_accepted: false,
-        };
+        let other = Patch::from_json(other).unwrap();
+        let rejected = TriedPatch::new(&start(), other, PolicyId::new("theta-9"), false);
         assert_eq!(place(&[], Dimension::P), Some(0));
         assert!(place(&vec![rejected; 8], Dimension::P) > Some(0));
     }
@@ -331,10 +392,8 @@ mod tests {
     fn rejected_patches_return_only_with_another_policy() {
         let clusters = prose_clusters();
         let first = propose(&start(), &clusters, &[]).swap_remove(0).patch;
-        let tried = |policy: &str, is_accepted| TriedPatch {
-            patch: first.clone(),
-            policy: PolicyId::new(policy),
-            is_accepted,
+        let tried = |policy: &str, is_accepted| {
+            TriedPatch::new(&start(), first.clone(), PolicyId::new(policy), is_accepted)
         };
         let proposes = |history: &[TriedPatch]| {
             let proposals = propose(&start(), &clusters, history);
@@ -345,6 +404,58 @@ mod tests {
         assert!(!proposes(&[tried("theta-0", false)]));
         assert!(proposes(&[tried("theta-1", false)]));
         assert!(proposes(&[tried("theta-0", true)]));
+    }
+
+    #[test]
+    fn a_rejected_removal_is_known_by_what_it_removes() {
+        let removal = |place: usize| {
+            notes(&format!(
+                r#""op":"remove","path":"memory.entries[{place}]""#
+            ))
+        };
+        let (all, rest) = (noted(&["a", "b", "c"]), noted(&["b", "c"]));
+        let policy = PolicyId::new("theta-0");
+        let history = [TriedPatch::new(&all, removal(1), policy, false)];
+        let proposes = |harness: &Harness, place| {
+            let clusters = [asking_of_notes(&removal(place))];
+            !propose(harness, &clusters, &history).is_empty()
+        };
+        // "b" has moved to the front, and "c" to where it was.
+        assert!(proposes(&all, 0) && !proposes(&all, 1) && proposes(&all, 2));
+        assert!(!proposes(&rest, 0) && proposes(&rest, 1));
+    }
+
+    #[test]
+    fn what_was_too_large_is_proposed_again_once_there_is_room() {
+        let limits = GrowthLimits {
+            memory_tokens: 10,
+            ..GrowthLimits::default()
+        };
+        let addition = notes(&format!(
+            r#""op":"add","path":"memory.entries","value":"{}""#,
+            "n".repeat(24)
+        ));
+        let full = noted(&[&"o".repeat(36)]);
+        let too_large = limits
+            .check(&full, &addition.apply(&full).unwrap())
+            .unwrap_err();
+        let tried = |too_large| TriedPatch {
+            too_large,
+            ..TriedPatch::new(&full, addition.clone(), PolicyId::new("theta-0"), false)
+        };
+        let proposes = |harness: &Harness, tried: TriedPatch| {
+            !propose(harness, &[asking_of_notes(&addition)], &[tried]).is_empty()
+        };
+        for (kept, has_room) in [(36, false), (20, false), (16, true)] {
+            let harness = noted(&[&"o".repeat(kept)]);
+            assert_eq!(
+                proposes(&harness, tried(Some(too_large))),
+                has_room,
+                "{kept}"
+            );
+            // What the gate has turned down stays so.
+            assert!(!proposes(&harness, tried(None)), "{kept}");
+        }
     }
 
     #[test]

@@ -9,10 +9,12 @@
 //! - [`mod@validate`]: rules that types alone can't state. A patched or loaded harness has passed them.
 //! - [`canonical`]: the byte form whose hash is the [`HarnessId`].
 //! - [`folder`]: the harness as a folder of files that a person can read and `git diff`.
-//! - [`mod@diff`]: which fields differ between two harnesses; [`mod@undo`]: taking an old change back.
+//! - [`mod@diff`]: which fields differ between two harnesses; [`mod@undo`]: taking an old change back;
+//!   [`change`]: what a patch does, wherever the entries of lists stand.
 //! - [`json`] and [`yaml`]: strict readers; a key that occurs twice is an error in both.
 
 pub mod canonical;
+pub mod change;
 mod check;
 pub mod diff;
 pub mod dimension;
@@ -30,6 +32,7 @@ pub mod validate;
 pub mod yaml;
 
 pub use canonical::{HarnessId, ParseHarnessIdError, canonical_json};
+pub use change::Change;
 pub use diff::{FieldChange, diff};
 pub use dimension::Dimension;
 pub use document::{

@@ -202,7 +202,7 @@ impl PatchOp {
         }
     }
 
-    fn apply(&self, document: &mut Value) -> Result<(), String> {
+    pub(crate) fn apply(&self, document: &mut Value) -> Result<(), String> {
         let (parent_path, last) = self.path.split_last().ok_or("it is the whole document")?;
         let parent = find(document, &parent_path)?;
         match (self.op, &self.value) {

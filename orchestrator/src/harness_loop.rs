@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use critic::{Critic, Effect, Proposal, RulesCritic, TriedPatch};
-use harness::Harness;
+use harness::{Change, Harness};
 use registry::{Acceptance, Entry, ModelId, Rejection, RunId, Version};
 use rollout::policy::Policy;
 use rollout::task::Split;
@@ -177,7 +177,10 @@ impl Workshop {
         };
         let arms: Vec<Arm> = candidates.iter().map(|c| arm(&c.harness)).collect();
         let place = format!("round {round} · cycle {iteration}");
-        let is_unmeasured = |c: &Candidate| history.is_unmeasured(&c.proposal.patch, policy.id());
+        let is_unmeasured = |c: &Candidate| {
+            let change = Change::of(&head.harness, &c.proposal.patch.ops);
+            history.is_unmeasured(&change, policy.id())
+        };
         let is_again = candidates.iter().any(is_unmeasured);
         let incumbent = arm(&head.harness);
         let discoveries = &mut history.discoveries;
@@ -201,11 +204,8 @@ impl Workshop {
                 None => None,
             };
             let (effect, outcomes) = seen.unzip();
-            let tried = TriedPatch {
-                patch: candidate.proposal.patch.clone(),
-                policy: policy.id().clone(),
-                is_accepted,
-            };
+            let patch = candidate.proposal.patch.clone();
+            let tried = TriedPatch::new(&head.harness, patch, policy.id().clone(), is_accepted);
             let is_open = match decision.verdict {
                 Verdict::Deferred => false,
                 _ => history.decided(tried, decision.is_unmeasured),

@@ -1,7 +1,7 @@
 //! What a run has tried so far, which the next proposals and decisions depend on.
 
 use critic::TriedPatch;
-use harness::Patch;
+use harness::{Change, Harness};
 use registry::VersionName;
 use rollout::policy::PolicyId;
 
@@ -32,9 +32,9 @@ impl History {
         }
     }
 
-    /// Whether `patch` was measured with these weights before and too few of its pairs could be made.
-    pub(crate) fn is_unmeasured(&self, patch: &Patch, policy: &PolicyId) -> bool {
-        let is_it = |tried: &TriedPatch| tried.patch.ops == patch.ops && tried.policy == *policy;
+    /// Whether this was measured with these weights before and too few of its pairs could be made.
+    pub(crate) fn is_unmeasured(&self, change: &Change, policy: &PolicyId) -> bool {
+        let is_it = |tried: &TriedPatch| tried.change == *change && tried.policy == *policy;
         self.unmeasured.iter().any(is_it)
     }
 
@@ -42,7 +42,7 @@ impl History {
     /// may be proposed once more. What can't be measured a second time, while other rollouts succeed, is
     /// like a rejected one: else it would take a candidate's place for good. Whether it stays open.
     pub(crate) fn decided(&mut self, tried: TriedPatch, is_unmeasured: bool) -> bool {
-        if is_unmeasured && !self.is_unmeasured(&tried.patch, &tried.policy) {
+        if is_unmeasured && !self.is_unmeasured(&tried.change, &tried.policy) {
             self.unmeasured.push(tried);
             return true;
         }
@@ -59,11 +59,12 @@ impl History {
 
     /// A version was taken back. To the critic its patch is like a rejected one, so that the same weights
     /// don't lead to it again; a patch that it had removed is needed, and was not rejected. The gate's
-    /// counts stay: they are of what was accepted.
-    pub(crate) fn withdraw(&mut self, decision: &registry::Decision) {
+    /// counts stay: they are of what was accepted. `before` is the harness that the version patched.
+    pub(crate) fn withdraw(&mut self, decision: &registry::Decision, before: &Harness) {
         let Some(version) = decision.removes else {
+            let change = Change::of(before, &decision.patch.ops);
             for tried in &mut self.tried {
-                tried.is_accepted &= tried.patch != decision.patch;
+                tried.is_accepted &= tried.change != change;
             }
             return;
         };
@@ -79,15 +80,18 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use harness::{Dimension, Patch, PatchOp};
+
     use super::*;
     use crate::lineage::testing::{decision, name};
 
+    fn start() -> Harness {
+        harness::naive().expect("the shipped harness")
+    }
+
     fn tried(summary: &str, policy: &str, is_accepted: bool) -> TriedPatch {
-        TriedPatch {
-            patch: decision(summary, None).patch,
-            policy: PolicyId::new(policy),
-            is_accepted,
-        }
+        let patch = decision(summary, None).patch;
+        TriedPatch::new(&start(), patch, PolicyId::new(policy), is_accepted)
     }
 
     #[test]
@@ -98,9 +102,9 @@ mod tests {
         // With other weights it is another matter.
         assert!(history.decided(tried("a", "trained", false), true));
         assert_eq!(history.tried, [tried("b", "theta", false)]);
-        let (patch, policy) = (decision("a", None).patch, PolicyId::new("theta"));
-        assert!(history.is_unmeasured(&patch, &policy));
-        assert!(!history.is_unmeasured(&patch, &PolicyId::new("other")));
+        let (change, policy) = (tried("a", "theta", false).change, PolicyId::new("theta"));
+        assert!(history.is_unmeasured(&change, &policy));
+        assert!(!history.is_unmeasured(&change, &PolicyId::new("other")));
         assert!(!history.decided(tried("a", "theta", false), true));
         assert_eq!(history.tried[1..], [tried("a", "theta", false)]);
     }
@@ -118,10 +122,10 @@ mod tests {
         history.remove(name(2), tried("a", "first", false));
         assert_eq!(history.tried.len(), 4);
         let removal = decision("remove v2: a", Some(name(2)));
-        history.withdraw(&removal);
+        history.withdraw(&removal, &start());
         assert_eq!(history.tried, before);
         // It can only be taken back once.
-        history.withdraw(&removal);
+        history.withdraw(&removal, &start());
         assert_eq!(history.tried, before);
     }
 
@@ -130,11 +134,44 @@ mod tests {
         let mut history = History::new(0.05);
         history.tried = vec![tried("a", "theta", true), tried("b", "theta", true)];
         history.remove(name(2), tried("a", "theta", false));
-        history.withdraw(&decision("a", None));
-        history.withdraw(&decision("remove v2: a", Some(name(2))));
+        history.withdraw(&decision("a", None), &start());
+        history.withdraw(&decision("remove v2: a", Some(name(2))), &start());
         assert_eq!(
             history.tried,
             [tried("a", "theta", false), tried("b", "theta", true)]
         );
+    }
+
+    #[test]
+    fn of_patches_that_name_one_place_the_one_that_is_taken_back_counts_as_rejected() {
+        let noted = |entries: &[&str]| {
+            let mut harness = start();
+            harness.memory.kind = harness::MemoryKind::Notes;
+            harness.memory.capacity = 4;
+            harness.memory.entries = entries.iter().map(|entry| (*entry).to_owned()).collect();
+            harness
+        };
+        let (all, rest) = (noted(&["a", "b", "c"]), noted(&["b", "c"]));
+        let mut removal = decision("remove the longest note", None);
+        removal.patch = Patch {
+            dimension: Dimension::M,
+            ops: vec![PatchOp::remove(
+                "memory.entries[0]".parse().expect("a path"),
+            )],
+            ..removal.patch
+        };
+        let accepted = |before: &Harness| {
+            let policy = PolicyId::new("theta");
+            TriedPatch::new(before, removal.patch.clone(), policy, true)
+        };
+        let mut history = History::new(0.05);
+        history.tried = vec![accepted(&all), accepted(&rest)];
+        history.withdraw(&removal, &rest);
+        let kept: Vec<bool> = history
+            .tried
+            .iter()
+            .map(|tried| tried.is_accepted)
+            .collect();
+        assert_eq!(kept, [true, false]);
     }
 }

@@ -60,7 +60,7 @@ fn up_to(history: &[Version], last: VersionName) -> &[Version] {
 pub(crate) mod testing {
     //! Histories in words.
 
-    use harness::{Dimension, Patch};
+    use harness::{Dimension, Patch, PatchOp};
     use registry::{
         Acceptance, CommitId, Decision, Delta, ModelId, Origin, RunId, Version, VersionName,
     };
@@ -81,7 +81,10 @@ pub(crate) mod testing {
             evidence: String::new(),
             patch: Patch {
                 dimension: Dimension::P,
-                ops: Vec::new(),
+                ops: vec![PatchOp::replace(
+                    "prompts.system".parse().expect("a path"),
+                    summary.into(),
+                )],
                 summary: summary.to_owned(),
             },
             removes,

@@ -86,6 +86,8 @@ struct Removable {
     version: VersionName,
     /// What was recorded when it was accepted.
     accepted: registry::Decision,
+    /// The harness that it was accepted for.
+    before: Harness,
     /// What takes it back.
     patch: Patch,
     /// The head without it.
@@ -160,12 +162,9 @@ impl Workshop {
                     settled.insert(candidate.version);
                 }
                 if made.is_some() {
-                    let patch = TriedPatch {
-                        patch: candidate.accepted.patch.clone(),
-                        policy: policy.clone(),
-                        is_accepted: false,
-                    };
-                    history.remove(candidate.version, patch);
+                    let patch = candidate.accepted.patch.clone();
+                    let tried = TriedPatch::new(&candidate.before, patch, policy.clone(), false);
+                    history.remove(candidate.version, tried);
                     next = made;
                 } else if decision.verdict != Verdict::Deferred {
                     let attempt = attempt(candidate.version);
@@ -219,6 +218,7 @@ impl Workshop {
                 Ok((patch, harness)) => found.push(Removable {
                     version: version.name,
                     accepted,
+                    before,
                     patch,
                     harness: Arc::new(harness),
                 }),

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use critic::{Proposal, TriedPatch, at_risk};
+use critic::{Proposal, TooLarge, TriedPatch, at_risk};
 use harness::{Example, Harness, Hook, HookPoint, Skill, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::tools::Script;
@@ -33,6 +33,22 @@ const SMOKE_ROLLOUTS: usize = 2;
 pub(crate) struct Screened {
     pub(crate) proposal: Proposal,
     pub(crate) harness: Arc<Harness>,
+}
+
+/// Why one is turned down.
+struct Refusal {
+    reason: String,
+    /// The limit of growth that it would go beyond, if that is why.
+    too_large: Option<TooLarge>,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Refusal {
+            reason,
+            too_large: None,
+        }
+    }
 }
 
 /// What proposals are checked against.
@@ -78,7 +94,7 @@ impl Workshop {
                         harness: Arc::new(harness),
                     });
                 }
-                Err(reason) => {
+                Err(Refusal { reason, too_large }) => {
                     let patch = &proposal.patch;
                     self.notice(Notice::Warning(format!(
                         "patch refused unmeasured: {} {} ({reason})",
@@ -89,10 +105,10 @@ impl Workshop {
                         summary: patch.summary.clone(),
                         reason,
                     });
+                    let (before, policy) = (&diagnosed.head.harness, diagnosed.policy.id());
                     tried.push(TriedPatch {
-                        patch: proposal.patch,
-                        policy: diagnosed.policy.id().clone(),
-                        is_accepted: false,
+                        too_large,
+                        ..TriedPatch::new(before, proposal.patch, policy.clone(), false)
                     });
                 }
             }
@@ -105,21 +121,24 @@ impl Workshop {
         &self,
         diagnosed: &Diagnosed<'_>,
         proposal: &Proposal,
-    ) -> Result<Result<Harness, String>, RunError> {
+    ) -> Result<Result<Harness, Refusal>, RunError> {
         let before = &diagnosed.head.harness;
         if let Err(leak) = self.leak_guard().check(&proposal.patch) {
-            return Ok(Err(leak.to_string()));
+            return Ok(Err(leak.to_string().into()));
         }
         let after = match proposal.patch.apply(before) {
             Ok(after) => after,
-            Err(error) => return Ok(Err(format!("it does not apply: {error}"))),
+            Err(error) => return Ok(Err(format!("it does not apply: {error}").into())),
         };
         if let Err(too_large) = self.loaded.config.critic.growth.check(before, &after) {
-            return Ok(Err(too_large.to_string()));
+            return Ok(Err(Refusal {
+                reason: too_large.to_string(),
+                too_large: Some(too_large),
+            }));
         }
         let harness = Arc::new(after);
         Ok(match self.try_out(diagnosed, &harness).await? {
-            Some(reason) => Err(reason),
+            Some(reason) => Err(reason.into()),
             None => Ok(Arc::unwrap_or_clone(harness)),
         })
     }

@@ -238,7 +238,12 @@ impl Workshop {
     ) -> Result<(), RunError> {
         let versions = self.with_registry(registry::Registry::history)?;
         for (version, decision) in lost(&versions, [old, new]) {
-            history.withdraw(decision);
+            // Only the first version has none, and no decision made it.
+            if let Some(parent) = version.parent {
+                let (_, before) =
+                    self.with_registry(|registry| registry.load(&parent.to_string()))?;
+                history.withdraw(decision, &before);
+            }
             row.undone.push(version.name.to_string());
         }
         Ok(self

@@ -6,6 +6,7 @@
 )]
 
 mod canonical;
+mod change;
 mod diff;
 mod docs;
 mod document;

@@ -274,11 +274,10 @@ pub(crate) fn remember(history: &mut History, head: &Head, policy: &str) {
     let Origin::Patch(acceptance) = &head.version.origin else {
         panic!("{:?}", head.version.origin);
     };
-    history.tried.push(TriedPatch {
-        patch: acceptance.decision.patch.clone(),
-        policy: PolicyId::new(policy),
-        is_accepted: true,
-    });
+    // It sets a field by name, so that it does the same to the harness before it.
+    let patch = acceptance.decision.patch.clone();
+    let tried = TriedPatch::new(&head.harness, patch, PolicyId::new(policy), true);
+    history.tried.push(tried);
 }
 
 /// What the critic knows of each patch: whether it counts as accepted.

@@ -288,6 +288,35 @@ async fn each_cheap_check_turns_down_what_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_is_remembered_with_its_limit() {
+    let place = Place::new();
+    let long = set("prompts.system", &"Think. ".repeat(2000));
+    let leak = note("take 13 away from a thousand");
+    let findings = [
+        finding("long text", "prompt_ambiguity", "P", &long),
+        finding("gate text", "memory_overflow", "M", &leak),
+    ];
+    let chat = Arc::new(Says {
+        text: json!({"findings": findings}).to_string(),
+        asked: AtomicUsize::new(0),
+    });
+    let workshop = workshop(place.path(), chat).await;
+    let head = workshop.head("v1").expect("v1");
+    let policy = Scripted::failing("wrong", reply);
+    let mut history = History::new(0.05);
+    let looped = workshop.harness_loop(1, head, &policy, &mut history).await;
+    looped.expect("a round");
+    let limit_of = |name: &str| {
+        let mut tried = history.tried.iter();
+        let found = tried.find(|tried| tried.patch.summary.contains(name));
+        found.unwrap_or_else(|| panic!("{name} passed")).too_large
+    };
+    let limit = limit_of("llm/long_text").expect("a limit");
+    assert_eq!(limit.dimension, harness::Dimension::P);
+    assert_eq!(limit_of("llm/gate_text"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cant_be_rolled_out_is_turned_down_and_a_critique_is_asked_for_once() {
     let place = Place::new();
     let findings = [
