@@ -9,7 +9,8 @@
 //! - or all of them in any order, with no more than two others between, if these are two or more with
 //!   six significant digits together;
 //! - its answer, if that is telling: numbers of which one has four significant digits, or a text of
-//!   twelve letters and digits. A 7 or a 250 stands in texts that know nothing.
+//!   twelve letters and digits. A 7 or a 250 stands in texts that know nothing. Numbers outside of texts
+//!   are settings, but for those in a tool's parameters, which the model is shown.
 //!
 //! What stands in an evolve problem as well is no secret: the critic reads those, and may use their
 //! words and numbers. Problems made from templates share most of their words. Texts of very many numbers, such
@@ -18,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use harness::Patch;
+use harness::{FieldPath, Patch, Segment};
 use rollout::Task;
 use rollout::task::is_sign;
 use rollout::verifier::code::cases;
@@ -179,8 +180,11 @@ impl LeakGuard {
         for op in &patch.ops {
             texts.push(op.path.to_string());
             if let Some(value) = &op.value {
-                collect_texts(value, true, &mut texts);
-                collect_texts(value, false, &mut said);
+                collect_texts(value, &op.path, |_| true, &mut texts);
+                if is_parameter(&op.path) {
+                    said.push(op.path.to_string());
+                }
+                collect_texts(value, &op.path, is_parameter, &mut said);
             }
         }
         // One stream of words: a problem that is spread over several fields is found too.
@@ -300,24 +304,39 @@ fn answer(task: &Task) -> Vec<String> {
     }
 }
 
-/// The texts of a value; with `has_values`, numbers too, which are settings that no model reads.
-fn collect_texts(value: &Value, has_values: bool, texts: &mut Vec<String>) {
+/// The texts of the value at `path`, with the numbers where `has_numbers` says so.
+fn collect_texts(
+    value: &Value,
+    path: &FieldPath,
+    has_numbers: fn(&FieldPath) -> bool,
+    texts: &mut Vec<String>,
+) {
     match value {
         Value::String(text) => texts.push(text.clone()),
-        Value::Number(number) if has_values => texts.push(number.to_string()),
+        Value::Number(number) if has_numbers(path) => texts.push(number.to_string()),
         Value::Array(items) => {
-            for item in items {
-                collect_texts(item, has_values, texts);
+            for (index, item) in items.iter().enumerate() {
+                collect_texts(item, &path.join(index), has_numbers, texts);
             }
         }
         Value::Object(map) => {
             for (key, value) in map {
                 texts.push(key.clone());
-                collect_texts(value, has_values, texts);
+                collect_texts(value, &path.join(key.as_str()), has_numbers, texts);
             }
         }
         Value::Number(_) | Value::Null | Value::Bool(_) => {}
     }
+}
+
+/// Whether what is at `path` belongs to a tool's parameters, all of which the model is shown. Other numbers
+/// are settings that no model reads.
+fn is_parameter(path: &FieldPath) -> bool {
+    matches!(
+        path.segments(),
+        [Segment::Key(section), _, Segment::Key(field), ..]
+            if section == "tools" && field == "parameters"
+    )
 }
 
 /// The normalised words of `text`.

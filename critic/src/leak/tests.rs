@@ -109,6 +109,50 @@ fn answers_are_refused_where_they_are_telling() {
 }
 
 #[test]
+fn numbers_in_a_tools_parameters_are_looked_at_for_answers() {
+    let guard = guard(
+        &[task("a", "2772"), task("b", "250"), task("c", "12000")],
+        &[],
+    );
+    let check = |op: &Value| {
+        let text = json!({"dimension": "T", "ops": [op]}).to_string();
+        guard.check(&Patch::from_json(&text).unwrap())
+    };
+    let parameters = |default: &Value| {
+        json!({"type": "object", "properties": {"n": {"type": "number", "default": default,
+            "minimum": 1, "maximum": 250, "multipleOf": 0.5, "enum": [default, 12000]}}})
+    };
+    let set = |path: &str, value: &Value| json!({"op": "replace", "path": path, "value": value});
+    let tool = |default: &Value| {
+        json!({"description": "Runs it.", "parameters": parameters(default), "backend": "python",
+            "limits": {"timeout_ms": 2772, "memory_mib": 2772, "output_chars": 2772}})
+    };
+    let has_default = |default: &Value| {
+        [
+            set("tools.python.parameters", &parameters(default)),
+            set("tools.python.parameters.properties.n.default", default),
+            json!({"op": "add", "path": "tools.other", "value": tool(default)}),
+        ]
+    };
+    for default in [json!(2772), json!(-2772), json!(2772.0)] {
+        for op in has_default(&default) {
+            let leak = check(&op);
+            assert!(matches!(leak, Err(Leak::Answer { .. })), "{op}: {leak:?}");
+        }
+    }
+    for default in [json!(250), json!(12000), json!(27720.5)] {
+        for op in has_default(&default) {
+            assert_eq!(check(&op), Ok(()), "{op}");
+        }
+    }
+    // A name is shown too, and a setting isn't.
+    let named = set("tools.python.parameters.properties[\"2772\"]", &json!({}));
+    assert!(check(&named).is_err());
+    let limit = set("tools.python.limits.timeout_ms", &json!(2772));
+    assert_eq!(check(&limit), Ok(()));
+}
+
+#[test]
 fn what_an_open_problem_has_too_is_no_secret() {
     let ask = |a: u32, b: u32| {
         format!("A farm has {a} hens and {b} ducks. How many more hens than ducks does it have?")
