@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use harness::{Change, Dimension, Harness, Patch, PatchOp};
-use rollout::PolicyId;
+use rollout::{PolicyId, TaskId};
 use serde::Serialize;
 
 use crate::cluster::{Cluster, ops_key};
@@ -18,6 +18,10 @@ use crate::scoreboard::Scoreboard;
 pub const MOST_PER_CLUSTER: usize = 3;
 /// How many candidates a dimension may be ahead of another that has some left.
 const MOST_AHEAD: usize = 2;
+/// The first candidates, as many as a cycle measures by default.
+const FIRST: usize = 4;
+/// How many of them are for what the heaviest cluster fails at.
+const FOR_HEAVIEST: usize = 2;
 
 /// A candidate patch and why it is proposed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -91,17 +95,23 @@ impl TriedPatch {
 /// another that has some left, so that the search doesn't stay on prompts. How much a dimension counts
 /// is also a matter of what the gate made of its patches lately ([`Scoreboard`]).
 ///
+/// Two of the first four are for what the heaviest cluster fails at, if there are as many: its own, or those
+/// of clusters with the same tasks.
+///
 /// A patch that was rejected with one of the cluster's policies is not proposed again, wherever the list
 /// entries that it changes stand by then: neither harness nor task makes it new, only another θ does, or
 /// room for what was too large.
 pub fn propose(harness: &Harness, clusters: &[Cluster], history: &[TriedPatch]) -> Vec<Proposal> {
     let mut pool: Vec<Candidate> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    // The heaviest cluster that gives a candidate comes first.
+    let mut heaviest: Option<&BTreeSet<TaskId>> = None;
     for cluster in clusters {
         for (rank, patch) in cluster_patches(harness, cluster, history)
             .into_iter()
             .enumerate()
         {
+            heaviest.get_or_insert(&cluster.predicted.fixes);
             let key = ops_key(&patch.ops);
             let score = cluster.weight as f64 / (rank + 1) as f64;
             match places.get(&key) {
@@ -113,7 +123,7 @@ pub fn propose(harness: &Harness, clusters: &[Cluster], history: &[TriedPatch]) 
             }
         }
     }
-    order(pool, history)
+    order(pool, heaviest.unwrap_or(&BTreeSet::new()), history)
 }
 
 struct Candidate {
@@ -145,6 +155,16 @@ impl Candidate {
         let Predicted { fixes, at_risk } = &mut self.proposal.predicted;
         fixes.extend(cluster.predicted.fixes.iter().cloned());
         at_risk.extend(cluster.predicted.at_risk.iter().cloned());
+    }
+
+    fn dimension(&self) -> Dimension {
+        self.proposal.patch.dimension
+    }
+
+    /// Whether it should mend half of these tasks or more.
+    fn is_for(&self, tasks: &BTreeSet<TaskId>) -> bool {
+        let mended = self.proposal.predicted.fixes.intersection(tasks).count();
+        2 * mended >= tasks.len()
     }
 }
 
@@ -207,24 +227,39 @@ fn was_rejected(
     history.any(|tried| tried.bars(harness, patch, &change, &cluster.policies))
 }
 
-/// Highest averages, with a bound on how far one dimension gets ahead of another.
-fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
+/// Highest averages, with a bound on how far one dimension gets ahead of another and two of the first places
+/// for the tasks of the `heaviest` cluster.
+fn order(
+    mut pool: Vec<Candidate>,
+    heaviest: &BTreeSet<TaskId>,
+    history: &[TriedPatch],
+) -> Vec<Proposal> {
     let decisions = history
         .iter()
         .map(|tried| (tried.patch.dimension, tried.is_accepted));
     let board = Scoreboard::of(decisions);
     let mut ordered = Vec::with_capacity(pool.len());
     let mut taken: BTreeMap<Dimension, usize> = BTreeMap::new();
+    let candidates = pool.iter().filter(|candidate| candidate.is_for(heaviest));
+    let mut wanted = candidates.count().min(FOR_HEAVIEST);
     while !pool.is_empty() {
         let count = |dimension: Dimension| taken.get(&dimension).copied().unwrap_or(0);
-        let left = pool
-            .iter()
-            .map(|candidate| count(candidate.proposal.patch.dimension));
+        let left = pool.iter().map(|candidate| count(candidate.dimension()));
         let least = left.min().unwrap_or(0);
+        // Until the heaviest cluster has its share, the others wait in its candidates' dimensions, so that the
+        // bound doesn't keep it from it, and everywhere if no other places are left.
+        let places = FIRST.saturating_sub(ordered.len());
+        let is_open = (1..=places).contains(&wanted);
+        let preferred = pool.iter().filter(|c| is_open && c.is_for(heaviest));
+        let preferred: BTreeSet<Dimension> = preferred.map(Candidate::dimension).collect();
+        let waits = |candidate: &Candidate| {
+            let is_in_the_way = wanted == places || preferred.contains(&candidate.dimension());
+            is_open && is_in_the_way && !candidate.is_for(heaviest)
+        };
         let value = |candidate: &Candidate| {
-            let dimension = candidate.proposal.patch.dimension;
+            let dimension = candidate.dimension();
             let taken = count(dimension);
-            (taken < least + MOST_AHEAD)
+            (taken < least + MOST_AHEAD && !waits(candidate))
                 .then(|| candidate.score * board.score(dimension).trust() / (taken + 1) as f64)
         };
         let mut best: Option<(usize, f64)> = None;
@@ -239,7 +274,8 @@ fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
         }
         let Some((place, _)) = best else { break };
         let candidate = pool.remove(place);
-        *taken.entry(candidate.proposal.patch.dimension).or_default() += 1;
+        *taken.entry(candidate.dimension()).or_default() += 1;
+        wanted = wanted.saturating_sub(usize::from(candidate.is_for(heaviest)));
         ordered.push(candidate.proposal);
     }
     ordered
@@ -249,7 +285,7 @@ fn order(mut pool: Vec<Candidate>, history: &[TriedPatch]) -> Vec<Proposal> {
 #[expect(clippy::unwrap_used, reason = "what fails to unwrap is a failed test")]
 mod tests {
     use proptest::prelude::*;
-    use rollout::{Columns, Event, TaskId, Trajectory, load_tasks};
+    use rollout::{Columns, Event, Trajectory, load_tasks};
 
     use super::*;
     use crate::cluster::cluster;
@@ -363,6 +399,65 @@ mod tests {
         assert!(first_six.len() >= 4, "{dimensions:?}");
         assert_eq!(proposals[0].predicted.fixes.len(), 8);
         assert_eq!(proposals, propose(&start(), &prose_clusters(), &[]));
+    }
+
+    /// A cluster of a rule with this weight, whose rollouts are of these tasks.
+    fn weighing(name: &str, weight: u64, tasks: std::ops::Range<u32>) -> Cluster {
+        let tasks: BTreeSet<TaskId> = tasks.map(|task| TaskId::new(format!("t{task}"))).collect();
+        Cluster {
+            weight,
+            predicted: Predicted {
+                fixes: tasks.clone(),
+                at_risk: BTreeSet::new(),
+            },
+            tasks,
+            ..asking(name, rule(name).unwrap().root_cause)
+        }
+    }
+
+    #[test]
+    fn the_heaviest_cluster_has_two_of_the_first_four() {
+        let first_five = |clusters: &[Cluster]| -> Vec<String> {
+            let proposals = propose(&start(), clusters, &[]).into_iter();
+            proposals.map(|proposal| proposal.rule).take(5).collect()
+        };
+        // Each of the others weighs more than a quarter of it.
+        let others = |weights: [u64; 3], tasks: [std::ops::Range<u32>; 3]| {
+            let rules = [
+                "tool_description_vague",
+                "call_format_unused",
+                "protocol_lesson_not_kept",
+            ];
+            let others = rules.into_iter().zip(weights).zip(tasks);
+            let others = others.map(|((rule, weight), tasks)| weighing(rule, weight, tasks));
+            others.collect::<Vec<Cluster>>()
+        };
+        let heaviest = weighing("example_missing", 60, 0..20);
+        let mut clusters = vec![heaviest.clone()];
+        clusters.extend(others([20; 3], [20..30, 30..40, 40..50]));
+        let expected = [
+            "example_missing",
+            "tool_description_vague",
+            "call_format_unused",
+            "example_missing",
+            "protocol_lesson_not_kept",
+        ];
+        assert_eq!(first_five(&clusters), expected);
+        // Another cluster of its dimension doesn't take the place that the bound leaves.
+        clusters.insert(1, weighing("tool_not_asked_for", 59, 50..70));
+        assert_eq!(first_five(&clusters), expected);
+        // Clusters of the same tasks in other dimensions are for them too: nothing is moved.
+        let mut clusters = vec![heaviest];
+        clusters.extend(others([20; 3], [0..20, 0..10, 40..50]));
+        assert_eq!(
+            first_five(&clusters)[..4],
+            [
+                "example_missing",
+                "tool_description_vague",
+                "call_format_unused",
+                "protocol_lesson_not_kept",
+            ]
+        );
     }
 
     #[test]
