@@ -3,7 +3,7 @@
 //! A small model needs examples to call a tool at all, so the working harness is another one here:
 //! that of the suite with worked examples. A fault counts as visible if it costs a fifth of the
 //! problems that the model solves without it, and two at least; it is repaired if what is left of that
-//! would not count.
+//! would not count. The shares that have to be named and repaired are those of the other lists.
 //!
 //!     COHARNESS_TEST_MODEL=… cargo test --package coharness --test all real_model -- --ignored --nocapture
 
@@ -19,7 +19,7 @@ use rollout::Columns;
 
 use super::fault::Fault;
 use super::planted::{bench, faults};
-use super::{CONFIG, Level, python};
+use super::{CONFIG, LEAST_NAMED, LEAST_REPAIRED, Level, python};
 use crate::scene::Scene;
 use crate::{Place, real_model};
 
@@ -91,6 +91,17 @@ async fn faults_on_the_real_model() {
     if only.is_empty() {
         assert!(visible.len() >= 5, "{} visible", visible.len());
     }
+    let all = visible.len();
+    assert!(is_share(named, all, LEAST_NAMED), "{named} of {all} named");
+    assert!(
+        is_share(repaired, all, LEAST_REPAIRED),
+        "{repaired} of {all} repaired"
+    );
+}
+
+/// Whether `count` of `all` are that share or more; of none any share is.
+fn is_share(count: usize, all: usize, least: f64) -> bool {
+    all == 0 || count as f64 / all as f64 >= least
 }
 
 fn percent(share: f64) -> String {
