@@ -3,9 +3,9 @@
 //! The entry is a [`Critic`], here the [`RulesCritic`]: [`Critic::diagnose`] reads failed
 //! trajectories and writes [`Record`]s, [`cluster()`] groups them, and [`Critic::propose`] turns the
 //! clusters into [`Proposal`]s for the gate. An [`LlmCritic`] may add records to those of the rules. A
-//! critic only suggests: whether a patch helps is measured. It works on tasks of the evolve split,
-//! never sees a right answer, and a [`LeakGuard`] refuses patches that carry a problem of the gate or
-//! the test split, or the answer to one.
+//! critic only suggests: whether a patch helps is measured. It works on tasks of the evolve split and
+//! knows of right answers only what the agent answered where it solved one, and a [`LeakGuard`] refuses
+//! patches that carry a problem of the gate or the test split, or the answer to one.
 //!
 //! - [`record`]: the record as Co-Harness (arXiv:2607.22688) has it, and the check of its evidence.
 //! - [`mod@rules`]: one small detector for each fault, by dimension.

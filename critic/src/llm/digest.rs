@@ -1,7 +1,8 @@
 //! What the model is shown: the harness, a digest of the failures, and excerpts that it asks for.
 //!
 //! Everything comes from trajectories of the evolve split, and of these only what the agent itself
-//! saw, wrote or caused. A verdict's rule and whatever else the verifier says are left out.
+//! saw, wrote or caused. Of the verdict it has whether a problem was solved, so that the agent's own
+//! answer can be seen to be right; its rule and whatever else the verifier says are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

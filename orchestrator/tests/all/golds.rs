@@ -1,5 +1,6 @@
-//! What is right stays with the verifier: a whole run in which everybody else is read over the shoulder.
+//! What is right stays with the verifier: whole runs in which everybody else is read over the shoulder.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -16,6 +17,32 @@ fn gold(number: u32) -> u32 {
 
 fn problem(number: u32) -> String {
     format!("What is item {number} of the list?")
+}
+
+/// The problems, one a line.
+fn problems() -> String {
+    let line = |number| {
+        let answer = gold(number).to_string();
+        json!({"id": format!("t{number}"), "problem": problem(number), "answer": answer})
+            .to_string()
+    };
+    let lines: Vec<String> = (0..PROBLEMS).map(line).collect();
+    lines.join("\n")
+}
+
+/// All rollouts of the run.
+fn rollouts(place: &Place) -> Vec<Value> {
+    let list = [
+        "trajectories",
+        "list",
+        "--json",
+        "--limit",
+        "0",
+        "--run",
+        "small-seed0",
+    ];
+    let output = place.command(&list).output().expect("runs");
+    serde_json::from_slice(&output.stdout).expect("a list")
 }
 
 /// Looks for the right answers wherever a program might.
@@ -48,14 +75,7 @@ fn right_answers_reach_no_prompt_and_no_program_and_held_out_problems_no_critic(
         Answer::Says(call.to_string())
     });
     let place = Place::new();
-    let line = |number| {
-        let answer = gold(number).to_string();
-        json!({"id": format!("t{number}"), "problem": problem(number), "answer": answer})
-    };
-    let lines: Vec<String> = (0..PROBLEMS)
-        .map(|number| line(number).to_string())
-        .collect();
-    place.write("tasks.jsonl", &lines.join("\n"));
+    place.write("tasks.jsonl", &problems());
     let more = format!(
         "critic: {{llm: {{base_url: '{url}', model: critic-1}}}}
 gate: {{mode: paper, tasks: 4}}
@@ -80,10 +100,7 @@ harness_loop: {{iterations: 1, diagnose_tasks: 6, candidates: 1}}
         assert!(!text.contains("found ['"), "{text}");
     }
     assert!(searches >= 8, "{searches} programs searched");
-    let list = ["trajectories", "list", "--json", "--run", "small-seed0"];
-    let output = place.command(&list).output().expect("runs");
-    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let rows = rows.as_array().expect("a list");
+    let rows = rollouts(&place);
     let held_out = rows.iter().filter(|row| row["split"] != "evolve");
     let held_out: Vec<&str> = held_out.filter_map(|row| row["task"].as_str()).collect();
     assert!(held_out.len() >= 8);
@@ -98,7 +115,108 @@ harness_loop: {{iterations: 1, diagnose_tasks: 6, candidates: 1}}
             assert!(!critics.iter().any(|said| said.contains(&text)), "{text}");
         }
     }
-    a_person_is_told(&place, &rows[0], &lines.join("\n"));
+    a_person_is_told(&place, &rows[0], &problems());
+}
+
+/// A verifier that gives reasons.
+const JUDGE: &str = "import json, sys
+asked = json.loads(sys.stdin.readline())
+print(json.dumps({'equal': asked['gold'] == asked['pred'], 'why': 'weighed by the judge'}))";
+
+/// Whether the model knows what is right, in whatever split the problem is.
+fn is_known(number: u32) -> bool {
+    number.is_multiple_of(2)
+}
+
+/// The number of the problem that a request is about.
+fn asked_for(request: &Value) -> Option<u32> {
+    let text = request["messages"].to_string();
+    let (_, rest) = text.rsplit_once("What is item ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// What the critic's model says: it asks for all that it can see, and then finds nothing.
+fn curious(request: &Value) -> Answer {
+    let is_first = request["messages"]
+        .as_array()
+        .is_some_and(|said| said.len() == 2);
+    let all = |rollout: &str| json!({"rollout": rollout, "from": 0, "to": 11});
+    let wanted = ["R1", "R2", "R3", "R4", "S1", "S2", "S3", "S4"].map(all);
+    let reply = match is_first {
+        true => json!({"excerpts": wanted}),
+        false => json!({"findings": []}),
+    };
+    Answer::Says(reply.to_string())
+}
+
+#[test]
+fn a_critic_reads_right_answers_only_where_the_model_gave_them_to_evolve_problems() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let url = serve(move |request| {
+        if request["model"] == "critic-1" {
+            log.lock().expect("lock").push(request.to_string());
+            return curious(request);
+        }
+        let number = asked_for(request).filter(|number| is_known(*number));
+        let answer = number.map_or(1, gold);
+        Answer::Says(format!("The answer is \\boxed{{{answer}}}."))
+    });
+    let place = Place::new();
+    place.write("tasks.jsonl", &problems());
+    let more = format!(
+        "critic: {{llm: {{base_url: '{url}', model: critic-1}}}}
+gate: {{mode: paper, tasks: 4}}
+harness_loop: {{iterations: 1, diagnose_tasks: 8, candidates: 1}}
+model_loop: {{is_enabled: false}}
+"
+    );
+    let judge = Value::from(JUDGE);
+    let judge = format!("{{command: {{program: python3, arguments: ['-c', {judge}]}}}}");
+    let config = config(&url, "{evolve: 8, gate: 8, test: 8}", &more);
+    let judged = config.replace("verifier: integer", &format!("verifier: {judge}"));
+    place.write("run.yaml", &judged);
+    let output = place
+        .command(&["run", "--config", "run.yaml", "--json"])
+        .output();
+    let output = output.expect("runs");
+    assert!(output.status.success(), "{}", place.transcript(&output));
+
+    let rows = rollouts(&place);
+    let numbers = |is_wanted: fn(&Value) -> bool| -> BTreeSet<u32> {
+        let tasks = rows.iter().filter(|row| is_wanted(row));
+        let numbers = tasks.filter_map(|row| row["task"].as_str()?.strip_prefix('t')?.parse().ok());
+        numbers.collect()
+    };
+    let evolve = numbers(|row| row["split"] == "evolve");
+    let held_out = numbers(|row| row["split"] != "evolve");
+    let solved = numbers(|row| row["correct"] == true);
+    assert!(held_out.len() >= 8 && evolve.is_disjoint(&held_out));
+    assert!(solved.iter().all(|number| is_known(*number)));
+    assert!(!solved.is_disjoint(&evolve) && !solved.is_disjoint(&held_out));
+
+    let asked = asked.lock().expect("lock");
+    assert!(
+        asked.len() >= 2,
+        "the critic was asked {} times",
+        asked.len()
+    );
+    let is_read = |text: &str| asked.iter().any(|said| said.contains(text));
+    for number in 0..PROBLEMS {
+        let is_open = evolve.contains(&number);
+        assert!(is_open || !is_read(&problem(number)), "{number}");
+        let may_be_read = is_open && is_known(number);
+        assert!(
+            may_be_read || !is_read(&gold(number).to_string()),
+            "{number}"
+        );
+    }
+    // What would be seen is seen: the model's own answers to evolve problems.
+    let mut own = evolve.intersection(&solved);
+    assert!(own.any(|number| is_read(&gold(*number).to_string())));
+    for word in ["weighed by the judge", "verdict"] {
+        assert!(!is_read(word), "{word}");
+    }
 }
 
 /// Whoever reads a rollout sees what it was judged by, as long as the file has it.
