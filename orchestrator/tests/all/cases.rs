@@ -187,7 +187,7 @@ const EVOLUTION: [Case; 5] = [
         id: "evo-01",
         tests: &[
             (
-                "orchestrator/src/gate/simulate.rs",
+                "orchestrator/src/gate/simulate/tests.rs",
                 "the_sequential_gate_keeps_noise_out_finds_ten_points_and_spends_less_than_a_fixed_design",
             ),
             (
