@@ -1,16 +1,19 @@
 //! `coharness gate`: what the gate accepts and what that costs, by simulation.
 
+mod settings;
+mod text;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{print, table};
-use crate::config::{ConfigError, GateConfig, GateMode};
-use crate::counted::counted;
+use self::settings::{case, impossible, scene};
+use self::text::{describe_run, overview};
+use super::print;
+use crate::config::{GateConfig, GateMode};
 use crate::error::RunError;
-use crate::gate::loss::Tolerance;
-use crate::gate::simulate::{Case, Cell, Rates, RunCell, Scene, cell, run};
+use crate::gate::simulate::{Cell, cell, run};
 
 /// Decisions for each effect and mode.
 const DECISIONS: u32 = 10_000;
@@ -208,173 +211,4 @@ fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
         print(&overview(args, &scene, decisions, &cells));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Problems that a mode looks at alike.
-fn problems(args: &SimulateArgs, mode: Mode) -> usize {
-    match (args.problems, mode) {
-        (Some(problems), _) => problems as usize,
-        (None, Mode::Retention) => SUITE,
-        (None, _) => 2 * args.tasks,
-    }
-}
-
-fn case(args: &SimulateArgs, mode: Mode) -> Case {
-    let (level, problems) = (args.level, problems(args, mode));
-    let loss = |margin| Case::Loss {
-        problems,
-        passes: args.passes,
-        tolerance: Tolerance::shared(margin, args.comparisons as usize),
-    };
-    match mode {
-        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level },
-        Mode::Removal => Case::Removal { problems, level },
-        Mode::Retention => loss(args.margin / 100.0),
-        Mode::Reference => loss(0.0),
-    }
-}
-
-/// A setting that can't be simulated.
-fn impossible(field: &'static str, reason: &str) -> RunError {
-    RunError::from(ConfigError::Invalid {
-        path: "coharness gate simulate".into(),
-        field,
-        reason: reason.into(),
-    })
-}
-
-/// The settings, checked.
-fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
-    let gate = GateConfig {
-        mode: GateMode::Sequential,
-        tasks: args.tasks,
-        max_samples: args.max_samples,
-        false_discovery_rate: args.level,
-        retest_margin_points: args.margin,
-        ..GateConfig::default()
-    };
-    gate.check().map_err(|(field, reason)| match field {
-        "gate.tasks" => impossible("--tasks", reason),
-        "gate.max_samples" => impossible("--max-samples", reason),
-        "gate.retest_margin_points" => impossible("--margin", reason),
-        _ => impossible("--level", reason),
-    })?;
-    let is_effect = |effect: &f64| (-1.0..=1.0).contains(effect);
-    if !args.effects.iter().all(is_effect) || !is_effect(&args.effect) {
-        return Err(impossible("--effects", "an effect lies between -1 and 1"));
-    }
-    if !(0.0..=1.0).contains(&args.alike) {
-        return Err(impossible("--alike", "a share lies between 0 and 1"));
-    }
-    let rates = match (args.rate, args.spread.as_slice()) {
-        (Some(rate), _) if (0.0..=1.0).contains(&rate) => Rates::Same(rate),
-        (Some(_), _) => return Err(impossible("--rate", "a success rate lies between 0 and 1")),
-        (None, &[a, b]) if a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite() => {
-            Rates::Beta(a, b)
-        }
-        (None, _) => {
-            return Err(impossible(
-                "--spread",
-                "expected two shapes above 0, as in 0.8,0.8",
-            ));
-        }
-    };
-    Ok(Scene {
-        gate,
-        rates,
-        alike: args.alike,
-        seed: args.seed,
-    })
-}
-
-fn overview(
-    args: &SimulateArgs,
-    scene: &Scene,
-    decisions: u32,
-    cells: &[(Mode, Vec<Cell>)],
-) -> String {
-    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
-    let mut rows = Vec::new();
-    for (mode, cells) in cells {
-        for cell in cells {
-            rows.push(vec![
-                mode.name().to_owned(),
-                format!("{:+.0} points", 100.0 * cell.effect),
-                percent(cell.accepted),
-                percent(cell.rejected),
-                percent(cell.inconclusive),
-                format!("{:.0}", cell.rollouts),
-            ]);
-        }
-    }
-    let header = [
-        "mode",
-        "effect",
-        "accepted",
-        "rejected",
-        "inconclusive",
-        "rollouts",
-    ];
-    let rates = match scene.rates {
-        Rates::Same(rate) => format!("success rate {rate}"),
-        Rates::Beta(a, b) => format!("success rates from Beta({a}, {b})"),
-    };
-    let luck = match scene.alike {
-        alike if alike > 0.0 => format!(", the same luck for both arms in {}", percent(alike)),
-        _ => String::new(),
-    };
-    let mut text = format!(
-        "{}\n\n{} a row; {rates}{luck}",
-        table::rows(&header, rows, None),
-        counted(decisions, "decision")
-    );
-    let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
-    let samples = counted(samples, "sample");
-    let (margin, passes) = (counted(args.margin, "point"), counted(args.passes, "pass"));
-    for (mode, _) in cells {
-        let problems = problems(args, *mode);
-        let settings = match mode {
-            Mode::Paper | Mode::Confirmed => format!("{} problems a side", args.tasks),
-            Mode::Sequential => format!(
-                "{} problems a side, at most {samples}, level {level}",
-                args.tasks
-            ),
-            Mode::Removal => format!(
-                "{problems} problems, at most {samples}, a margin of {margin}, level {level}"
-            ),
-            Mode::Retention => format!(
-                "{problems} problems, at most {passes}; accepted where no more than {margin} seem lost, \
-                 rejected where more are shown to be"
-            ),
-            Mode::Reference => format!(
-                "{problems} problems, at most {passes}; accepted where nothing seems lost, rejected where a loss \
-                 is shown"
-            ),
-        };
-        text.push_str(&format!("\n{}: {settings}", mode.name()));
-    }
-    text
-}
-
-fn describe_run(result: &RunCell) -> String {
-    let RunCell {
-        runs,
-        proposals,
-        real,
-        effect,
-        false_discovery_rate,
-        found,
-        rollouts,
-    } = result;
-    format!(
-        "{} of {}, {real} of them real ({:+.0} points):\n  \
-         false discoveries   {:.2}% of the accepted, on average\n  \
-         found               {:.1}% of the real ones\n  \
-         rollouts            {rollouts:.0} a proposal",
-        counted(runs, "run"),
-        counted(proposals, "proposal"),
-        100.0 * effect,
-        100.0 * false_discovery_rate,
-        100.0 * found
-    )
 }

@@ -1,0 +1,85 @@
+//! What is simulated, from a command's arguments.
+
+use super::{Mode, SUITE, SimulateArgs};
+use crate::config::{ConfigError, GateConfig, GateMode};
+use crate::error::RunError;
+use crate::gate::loss::Tolerance;
+use crate::gate::simulate::{Case, Rates, Scene};
+
+/// The settings, checked.
+pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
+    let gate = GateConfig {
+        mode: GateMode::Sequential,
+        tasks: args.tasks,
+        max_samples: args.max_samples,
+        false_discovery_rate: args.level,
+        retest_margin_points: args.margin,
+        ..GateConfig::default()
+    };
+    gate.check().map_err(|(field, reason)| match field {
+        "gate.tasks" => impossible("--tasks", reason),
+        "gate.max_samples" => impossible("--max-samples", reason),
+        "gate.retest_margin_points" => impossible("--margin", reason),
+        _ => impossible("--level", reason),
+    })?;
+    let is_effect = |effect: &f64| (-1.0..=1.0).contains(effect);
+    if !args.effects.iter().all(is_effect) || !is_effect(&args.effect) {
+        return Err(impossible("--effects", "an effect lies between -1 and 1"));
+    }
+    if !(0.0..=1.0).contains(&args.alike) {
+        return Err(impossible("--alike", "a share lies between 0 and 1"));
+    }
+    let rates = match (args.rate, args.spread.as_slice()) {
+        (Some(rate), _) if (0.0..=1.0).contains(&rate) => Rates::Same(rate),
+        (Some(_), _) => return Err(impossible("--rate", "a success rate lies between 0 and 1")),
+        (None, &[a, b]) if a > 0.0 && b > 0.0 && a.is_finite() && b.is_finite() => {
+            Rates::Beta(a, b)
+        }
+        (None, _) => {
+            return Err(impossible(
+                "--spread",
+                "expected two shapes above 0, as in 0.8,0.8",
+            ));
+        }
+    };
+    Ok(Scene {
+        gate,
+        rates,
+        alike: args.alike,
+        seed: args.seed,
+    })
+}
+
+/// Problems that a mode looks at alike.
+pub(super) fn problems(args: &SimulateArgs, mode: Mode) -> usize {
+    match (args.problems, mode) {
+        (Some(problems), _) => problems as usize,
+        (None, Mode::Retention) => SUITE,
+        (None, _) => 2 * args.tasks,
+    }
+}
+
+/// What a mode decides.
+pub(super) fn case(args: &SimulateArgs, mode: Mode) -> Case {
+    let (level, problems) = (args.level, problems(args, mode));
+    let loss = |margin| Case::Loss {
+        problems,
+        passes: args.passes,
+        tolerance: Tolerance::shared(margin, args.comparisons as usize),
+    };
+    match mode {
+        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level },
+        Mode::Removal => Case::Removal { problems, level },
+        Mode::Retention => loss(args.margin / 100.0),
+        Mode::Reference => loss(0.0),
+    }
+}
+
+/// A setting that can't be simulated.
+pub(super) fn impossible(field: &'static str, reason: &str) -> RunError {
+    RunError::from(ConfigError::Invalid {
+        path: "coharness gate simulate".into(),
+        field,
+        reason: reason.into(),
+    })
+}
