@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use self::settings::{case, impossible, scene};
+use self::settings::{case, check_runs, modes, scene};
 use self::text::{describe_run, overview};
 use super::print;
 use crate::config::{GateConfig, GateMode};
@@ -65,6 +65,11 @@ impl Mode {
             Self::Confirmed => GateMode::Confirmed,
             _ => GateMode::Sequential,
         }
+    }
+
+    /// Whether candidates compete in it.
+    fn has_candidates(self) -> bool {
+        !matches!(self, Self::Retention | Self::Reference)
     }
 
     /// Effects that tell something of it.
@@ -124,6 +129,11 @@ pub(crate) struct SimulateArgs {
     /// Retention suites, or references, that share the level.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     comparisons: u32,
+    /// Candidates of a cycle, all of the same effect, beside one arm of the incumbent, in modes paper,
+    /// confirmed, sequential and removal. With several a row counts cycles: accepted where one candidate
+    /// is, rejected where all are. Each is decided at --level.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    candidates: u32,
     /// Share of the pairs whose arms have the same luck, as under common seeds where a change doesn't reach.
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     alike: f64,
@@ -168,13 +178,7 @@ pub(crate) fn gate(command: GateCommand) -> Result<ExitCode, RunError> {
 fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
     let scene = scene(args)?;
     if let Some(proposals) = args.proposals {
-        if args.real > proposals {
-            let reason = format!(
-                "{} of {proposals} proposals can't have an effect",
-                args.real
-            );
-            return Err(impossible("--real", &reason));
-        }
+        check_runs(args, proposals)?;
         let runs = args.decisions.unwrap_or(RUNS);
         let result = run(&scene, proposals, args.real, args.effect, runs);
         print(&if args.json {
@@ -185,9 +189,8 @@ fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
         return Ok(ExitCode::SUCCESS);
     }
     let decisions = args.decisions.unwrap_or(DECISIONS);
-    let modes = Mode::ALL.into_iter();
-    let modes = modes.filter(|mode| args.mode.is_empty() || args.mode.contains(mode));
-    let cells: Vec<(Mode, Vec<Cell>)> = modes
+    let cells: Vec<(Mode, Vec<Cell>)> = modes(args)?
+        .into_iter()
         .map(|mode| {
             let mut scene = scene;
             scene.gate.mode = mode.of_gate();

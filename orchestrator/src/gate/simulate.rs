@@ -15,7 +15,6 @@ use serde::Serialize;
 
 use self::decision::{End, gain, loss, removal};
 use self::threads::parallel;
-use super::decide::Verdict;
 use super::loss::Tolerance;
 use super::martingale::{Discoveries, Test};
 use crate::seed::Seed;
@@ -25,17 +24,21 @@ pub use self::scene::{Rates, Scene};
 /// What is decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Case {
-    /// Whether a patch gains, or weights do, in the gate's mode; in mode `sequential` at this level.
+    /// Whether patches gain, or weights do, in the gate's mode; in mode `sequential` at this level.
     Gain {
-        /// αₜ.
+        /// αₜ of each.
         level: f64,
+        /// Candidates of a cycle, beside one arm of the incumbent.
+        candidates: usize,
     },
-    /// Whether the removal of a patch loses less than the gate's margin.
+    /// Whether the removals of patches lose less than the gate's margin.
     Removal {
         /// All gate problems.
         problems: usize,
-        /// αₜ.
+        /// αₜ of each.
         level: f64,
+        /// Candidates, beside one arm of the incumbent.
+        candidates: usize,
     },
     /// Whether a later arm has lost more than is tolerated against an earlier one: a retention suite, or
     /// a reference.
@@ -49,18 +52,20 @@ pub enum Case {
     },
 }
 
-/// Shares of outcomes over many decisions on changes of one effect.
+/// Shares of outcomes over many decisions, or cycles of several candidates, on changes of one effect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// What the change adds to each problem's success rate.
     pub effect: f64,
-    /// Share accepted; of looks at losses, share without a sign of too large a loss.
+    /// Share accepted, or share of the cycles in which one candidate is; of looks at losses, share without a
+    /// sign of too large a loss.
     pub accepted: f64,
-    /// Share rejected; of looks at losses, share in which such a loss is shown.
+    /// Share rejected, or share of the cycles in which all candidates are; of looks at losses, share in which
+    /// such a loss is shown.
     pub rejected: f64,
     /// Share that used up its pairs without an answer.
     pub inconclusive: f64,
-    /// Mean rollouts of both arms.
+    /// Mean rollouts of all arms.
     pub rollouts: f64,
 }
 
@@ -83,25 +88,31 @@ pub struct RunCell {
     pub rollouts: f64,
 }
 
-/// `decisions` single decisions on changes of one effect.
+/// `decisions` decisions that stand alone, or cycles, on changes of one effect.
 pub fn cell(scene: &Scene, case: Case, effect: f64, decisions: u32) -> Cell {
     let seed = Seed::new(scene.seed).derive("decision");
     let outcomes = parallel(decisions, |number| {
         // The same problems and the same luck for every mode and effect.
         let mut random = ChaCha8Rng::seed_from_u64(seed.derive(number).value());
         let random = &mut random;
-        let decision = match case {
-            Case::Gain { level } => gain(scene, effect, Test::alone(level), random),
-            Case::Removal { problems, level } => {
-                removal(scene, problems, effect, Test::alone(level), random)
+        match case {
+            Case::Gain { level, candidates } => {
+                gain(scene, effect, vec![Test::alone(level); candidates], random)
+            }
+            Case::Removal {
+                problems,
+                level,
+                candidates,
+            } => {
+                let tests = vec![Test::alone(level); candidates];
+                removal(scene, problems, effect, tests, random)
             }
             Case::Loss {
                 problems,
                 passes,
                 tolerance,
-            } => return loss(scene, problems, passes, tolerance, effect, random),
-        };
-        (End::of(&decision.verdict), 2 * decision.rollouts)
+            } => loss(scene, problems, passes, tolerance, effect, random),
+        }
     });
     let share = |end: End| {
         let count = outcomes.iter().filter(|outcome| outcome.0 == end).count();
@@ -128,10 +139,10 @@ pub fn run(scene: &Scene, proposals: u32, real: u32, effect: f64, runs: u32) -> 
             // Selection sampling: every order of real and idle proposals is equally likely.
             let is_real = random.random_range(0..proposals - number) < left;
             left -= u32::from(is_real);
-            let test = state.enter(1)[0];
-            let decision = gain(scene, if is_real { effect } else { 0.0 }, test, &mut random);
-            rollouts += 2 * decision.rollouts;
-            if decision.verdict == Verdict::Accepted {
+            let effect = if is_real { effect } else { 0.0 };
+            let (end, spent) = gain(scene, effect, state.enter(1), &mut random);
+            rollouts += spent;
+            if end == End::Accepted {
                 state.accepted();
                 right += u32::from(is_real);
                 wrong += u32::from(!is_real);

@@ -468,6 +468,11 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
     assert_ne!(other["sequential"], all["sequential"]);
     assert!(other.get("paper").is_none());
 
+    // Several candidates are for the modes that have them, and take an arm each.
+    let four = simulate(&["--candidates", "4", "--effects", "0.4"]);
+    assert!(four.get("retention").is_none() && four.get("removal").is_some());
+    assert_eq!(four["paper"][0]["rollouts"], 300.0);
+
     // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
     let idle = |alike: &str| {
         let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
@@ -501,20 +506,20 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         "help_of_gate_simulate",
         place.run(&["gate", "simulate", "--help"])
     );
-    let refused: Vec<String> = [
-        ["--rate", "1.5"],
-        ["--spread", "0,1"],
-        ["--spread", "1"],
-        ["--tasks", "1"],
-        ["--effects", "0,20"],
-        ["--level", "0"],
-        ["--alike", "2"],
-        ["--margin", "0"],
-        ["--effects", "-0.05,-2"],
-        ["--proposals", "5"],
+    let refused = [
+        &["--rate", "1.5"][..],
+        &["--spread", "0,1"],
+        &["--spread", "1"],
+        &["--tasks", "1"],
+        &["--effects", "0,20"],
+        &["--level", "0"],
+        &["--alike", "2"],
+        &["--margin", "0"],
+        &["--effects", "-0.05,-2"],
+        &["--proposals", "5"],
+        &["--candidates", "4", "--mode", "paper,retention"],
+        &["--candidates", "4", "--proposals", "50"],
     ]
-    .iter()
-    .map(|setting| place.run(&["gate", "simulate", setting[0], setting[1]]))
-    .collect();
+    .map(|settings| place.run(&[&["gate", "simulate"][..], settings].concat()));
     assert_snapshot!("impossible_simulations", refused.concat());
 }

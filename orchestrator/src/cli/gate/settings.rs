@@ -50,6 +50,43 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     })
 }
 
+/// The modes that are asked for: of all, where none is named, those that every setting is for.
+pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
+    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 1] = [(
+        args.candidates > 1,
+        "--candidates",
+        Mode::has_candidates,
+        "has no cycles of candidates",
+    )];
+    let given: Vec<_> = limits.into_iter().filter(|limit| limit.0).collect();
+    for &(_, field, fits, lack) in &given {
+        if let Some(mode) = args.mode.iter().find(|mode| !fits(**mode)) {
+            return Err(impossible(field, &format!("mode {} {lack}", mode.name())));
+        }
+    }
+    let is_meant = |mode: &Mode| {
+        let is_named = args.mode.is_empty() || args.mode.contains(mode);
+        is_named && given.iter().all(|(_, _, fits, _)| fits(*mode))
+    };
+    Ok(Mode::ALL.into_iter().filter(is_meant).collect())
+}
+
+/// Check what whole runs of so many proposals are asked to be like.
+pub(super) fn check_runs(args: &SimulateArgs, proposals: u32) -> Result<(), RunError> {
+    if args.real > proposals {
+        let reason = format!(
+            "{} of {proposals} proposals can't have an effect",
+            args.real
+        );
+        return Err(impossible("--real", &reason));
+    }
+    if args.candidates > 1 {
+        let reason = "simulated runs decide on their proposals one by one";
+        return Err(impossible("--candidates", reason));
+    }
+    Ok(())
+}
+
 /// Problems that a mode looks at alike.
 pub(super) fn problems(args: &SimulateArgs, mode: Mode) -> usize {
     match (args.problems, mode) {
@@ -62,21 +99,26 @@ pub(super) fn problems(args: &SimulateArgs, mode: Mode) -> usize {
 /// What a mode decides.
 pub(super) fn case(args: &SimulateArgs, mode: Mode) -> Case {
     let (level, problems) = (args.level, problems(args, mode));
+    let candidates = args.candidates as usize;
     let loss = |margin| Case::Loss {
         problems,
         passes: args.passes,
         tolerance: Tolerance::shared(margin, args.comparisons as usize),
     };
     match mode {
-        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level },
-        Mode::Removal => Case::Removal { problems, level },
+        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level, candidates },
+        Mode::Removal => Case::Removal {
+            problems,
+            level,
+            candidates,
+        },
         Mode::Retention => loss(args.margin / 100.0),
         Mode::Reference => loss(0.0),
     }
 }
 
 /// A setting that can't be simulated.
-pub(super) fn impossible(field: &'static str, reason: &str) -> RunError {
+fn impossible(field: &'static str, reason: &str) -> RunError {
     RunError::from(ConfigError::Invalid {
         path: "coharness gate simulate".into(),
         field,

@@ -43,10 +43,13 @@ pub(super) fn overview(
         alike if alike > 0.0 => format!(", the same luck for both arms in {}", percent(alike)),
         _ => String::new(),
     };
+    let what = match args.candidates {
+        1 => counted(decisions, "decision"),
+        several => format!("{} of {several} candidates", counted(decisions, "cycle")),
+    };
     let mut text = format!(
-        "{}\n\n{} a row; {rates}{luck}",
+        "{}\n\n{what} a row; {rates}{luck}",
         table::rows(&header, rows, None),
-        counted(decisions, "decision")
     );
     let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
     let samples = counted(samples, "sample");

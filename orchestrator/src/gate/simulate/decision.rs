@@ -1,4 +1,4 @@
-//! One decision as a run makes it, on simulated rollouts.
+//! Decisions as a run makes them, on simulated rollouts.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -8,12 +8,13 @@ use super::super::decision::Decision;
 use super::super::evidence::Counts;
 use super::super::loss::{Tolerance, Watch};
 use super::super::martingale::Test;
-use super::super::plan::{Draw, Stage, looks_at_all, stages};
+use super::super::plan::{Stage, looks_at_all, stages};
 use super::super::question::Question;
 use super::Scene;
+use super::scene::Problem;
 
-/// How a decision ended.
-#[derive(Clone, Copy, PartialEq)]
+/// How a cycle, or a look at a loss, ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
     Accepted,
     Rejected,
@@ -21,59 +22,93 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn of(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Accepted => End::Accepted,
-            Verdict::Rejected { .. } => End::Rejected,
-            // A single candidate gives way to no other.
-            Verdict::Inconclusive { .. } | Verdict::Deferred => End::Inconclusive,
+    /// Of the decisions on all candidates of a cycle, of which at most one is accepted.
+    fn of(decisions: &[Decision]) -> Self {
+        let is_accepted = |decision: &Decision| decision.verdict == Verdict::Accepted;
+        let is_rejected =
+            |decision: &Decision| matches!(decision.verdict, Verdict::Rejected { .. });
+        if decisions.iter().any(is_accepted) {
+            End::Accepted
+        } else if decisions.iter().all(is_rejected) {
+            End::Rejected
+        } else {
+            End::Inconclusive
         }
     }
 }
 
-/// One decision on a patch.
-pub(super) fn gain(scene: &Scene, effect: f64, test: Test, random: &mut ChaCha8Rng) -> Decision {
+/// A cycle of patches, one for each of `tests`: how it ended, and the rollouts of all arms.
+pub(super) fn gain(
+    scene: &Scene,
+    effect: f64,
+    tests: Vec<Test>,
+    random: &mut ChaCha8Rng,
+) -> (End, u32) {
     let (rates, solved) = scene.classified(random);
     let plan = stages(&solved, &scene.gate, false);
-    let question = Question::Gain(scene.gate.mode);
-    decide(scene, &rates, &plan, question, test, effect, random)
+    let problems = changed(&rates, effect);
+    let contest = Contest::new(Question::Gain(scene.gate.mode), &plan, tests);
+    compete(scene, &problems, &plan, contest, random)
 }
 
-/// One decision on a removal, measured on so many problems.
+/// The same of removals, measured on so many problems.
 pub(super) fn removal(
     scene: &Scene,
     problems: usize,
     effect: f64,
-    test: Test,
+    tests: Vec<Test>,
     random: &mut ChaCha8Rng,
-) -> Decision {
-    let rates = scene.all(problems, random);
-    let plan = looks_at_all(problems, &scene.gate, false);
+) -> (End, u32) {
+    let problems = changed(&scene.all(problems, random), effect);
+    let plan = looks_at_all(problems.len(), &scene.gate, false);
     let question = Question::Harmless(scene.gate.retest_margin_points / 100.0);
-    decide(scene, &rates, &plan, question, test, effect, random)
+    let contest = Contest::new(question, &plan, tests);
+    compete(scene, &problems, &plan, contest, random)
 }
 
-/// A contest of one candidate over problems of these rates.
-fn decide(
+/// Problems of these success rates, with the same effect on each.
+fn changed(rates: &[f64], effect: f64) -> Vec<Problem> {
+    let rates = rates.iter();
+    rates.map(|rate| Problem::of(*rate, effect)).collect()
+}
+
+/// Roll out what a contest asks for until it has decided. One arm of the incumbent serves all candidates,
+/// also those that come to a stage after others.
+fn compete(
     scene: &Scene,
-    rates: &[f64],
+    problems: &[Problem],
     plan: &[Stage],
-    question: Question,
-    test: Test,
-    effect: f64,
+    mut contest: Contest,
     random: &mut ChaCha8Rng,
-) -> Decision {
-    let mut contest = Contest::new(question, plan, vec![test]);
+) -> (End, u32) {
+    let mut incumbent: Vec<Vec<f64>> = vec![Vec::new(); plan.len()];
     while let Some(turn) = contest.turn() {
-        let stage = &plan[turn.stage];
-        let mut side = |draws: &[Draw]| {
-            let pair = |draw: &Draw| scene.pair(rates[draw.problem], effect, random);
-            Counts::of(draws.iter().map(pair))
-        };
-        let result = StageResult::of(side(&stage.failed), side(&stage.solved));
-        contest.record(&turn, &[result]);
+        let (stage, arm) = (&plan[turn.stage], &mut incumbent[turn.stage]);
+        let mut seen = vec![[Counts::default(); 2]; turn.candidates.len()];
+        for (number, draw) in stage.draws().enumerate() {
+            if number == arm.len() {
+                arm.push(scene.luck(random));
+            }
+            let side = usize::from(number >= stage.failed.len());
+            for counts in &mut seen {
+                let pair = scene.pair(problems[draw.problem], arm[number], random);
+                counts[side] = counts[side] + Counts::of([pair]);
+            }
+        }
+        let results = seen.into_iter();
+        let results: Vec<StageResult> = results
+            .map(|[failed, solved]| StageResult::of(failed, solved))
+            .collect();
+        contest.record(&turn, &results);
     }
-    contest.finish().remove(0)
+    let decisions = contest.finish();
+    let of_candidates: u32 = decisions.iter().map(|decision| decision.rollouts).sum();
+    let of_incumbent: usize = incumbent.iter().map(Vec::len).sum();
+    let of_incumbent = u32::try_from(of_incumbent).unwrap_or(u32::MAX);
+    (
+        End::of(&decisions),
+        of_candidates.saturating_add(of_incumbent),
+    )
 }
 
 /// One look whether a later arm has lost too much, and the rollouts of both.
@@ -85,11 +120,15 @@ pub(super) fn loss(
     effect: f64,
     random: &mut ChaCha8Rng,
 ) -> (End, u32) {
-    let rates = scene.all(problems, random);
+    let problems = changed(&scene.all(problems, random), effect);
     let mut watch = Watch::new(tolerance);
     let (mut pairs, mut is_suspected) = (0, false);
     for _ in 0..passes {
-        let pass = Counts::of(rates.iter().map(|rate| scene.pair(*rate, effect, random)));
+        let pass = problems.iter().map(|problem| {
+            let luck = scene.luck(random);
+            scene.pair(*problem, luck, random)
+        });
+        let pass = Counts::of(pass);
         pairs += pass.pairs;
         is_suspected = watch.record(pass);
         if !is_suspected {

@@ -28,6 +28,23 @@ impl Rates {
     }
 }
 
+/// A problem's success rates under incumbent and candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Problem {
+    before: f64,
+    after: f64,
+}
+
+impl Problem {
+    /// One of this success rate, to which candidates add `effect`.
+    pub(super) fn of(rate: f64, effect: f64) -> Self {
+        Self {
+            before: rate,
+            after: (rate + effect).clamp(0.0, 1.0),
+        }
+    }
+}
+
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scene {
@@ -47,17 +64,21 @@ pub struct Scene {
 const MAX_DRAWN: usize = 200;
 
 impl Scene {
-    /// A pair on a problem of this success rate, to which the candidate adds `effect`.
-    pub(super) fn pair(&self, rate: f64, effect: f64, random: &mut ChaCha8Rng) -> Pair {
-        let luck = random.random::<f64>();
+    /// What chance makes of one rollout: it solves a problem whose success rate is above this.
+    pub(super) fn luck(&self, random: &mut ChaCha8Rng) -> f64 {
+        random.random()
+    }
+
+    /// A pair on a problem, of a candidate and the incumbent's rollout, whose luck is known.
+    pub(super) fn pair(&self, problem: Problem, luck: f64, random: &mut ChaCha8Rng) -> Pair {
         let is_alike = self.alike > 0.0 && random.random::<f64>() < self.alike;
         let other = match is_alike {
             true => luck,
-            false => random.random::<f64>(),
+            false => self.luck(random),
         };
         Pair {
-            incumbent: luck < rate,
-            candidate: other < (rate + effect).clamp(0.0, 1.0),
+            incumbent: luck < problem.before,
+            candidate: other < problem.after,
         }
     }
 
@@ -155,7 +176,11 @@ mod tests {
                 alike,
                 seed: 0,
             };
-            Counts::of((0..20_000).map(|_| scene.pair(0.5, effect, &mut random)))
+            let problem = Problem::of(0.5, effect);
+            Counts::of((0..20_000).map(|_| {
+                let luck = scene.luck(&mut random);
+                scene.pair(problem, luck, &mut random)
+            }))
         };
         let share = |count: u32| f64::from(count) / 20_000.0;
         // Of independent arms at 0.5 a quarter differs either way.

@@ -3,7 +3,15 @@
 use super::*;
 use crate::config::{GateConfig, GateMode};
 
-const ALONE: Case = Case::Gain { level: 0.05 };
+const ALONE: Case = beside(1);
+
+/// A cycle of so many patches.
+const fn beside(candidates: usize) -> Case {
+    Case::Gain {
+        level: 0.05,
+        candidates,
+    }
+}
 
 fn scene(mode: GateMode, rates: Rates) -> Scene {
     let gate = GateConfig {
@@ -49,6 +57,41 @@ fn the_bare_rule_lets_a_quarter_of_idle_patches_through_and_a_second_stage_most_
 }
 
 #[test]
+fn more_idle_candidates_beside_one_arm_get_through_more_often() {
+    let idle = |mode, candidates| {
+        let scene = scene(mode, Rates::Beta(0.8, 0.8));
+        cell(&scene, beside(candidates), 0.0, 1_000)
+    };
+    for mode in [GateMode::Paper, GateMode::Confirmed] {
+        let (one, four) = (idle(mode, 1).accepted, idle(mode, 4).accepted);
+        assert!(four > 1.5 * one, "{mode:?}: {one} {four}");
+    }
+    // Looks have a level for each.
+    let four = idle(GateMode::Sequential, 4);
+    assert!(four.accepted <= 4.0 * 0.05, "{four:?}");
+    // One arm of the incumbent and four others, on 30 problems a side.
+    assert_eq!(idle(GateMode::Paper, 4).rollouts, 5.0 * 60.0);
+}
+
+#[test]
+fn one_of_several_removals_that_nobody_misses_goes() {
+    let case = |candidates| Case::Removal {
+        problems: 60,
+        level: 0.05,
+        candidates,
+    };
+    let scene = Scene {
+        alike: 1.0,
+        ..scene(GateMode::Sequential, Rates::Same(0.5))
+    };
+    let cell = |candidates| cell(&scene, case(candidates), 0.0, 50);
+    let (one, three) = (cell(1), cell(3));
+    assert_eq!((one.accepted, three.accepted), (1.0, 1.0));
+    // Ties all of them: the same looks, with four arms in the place of two.
+    assert_eq!(three.rollouts, 2.0 * one.rollouts);
+}
+
+#[test]
 fn a_run_of_many_proposals_finds_the_real_ones_and_few_others() {
     let scene = scene(GateMode::Sequential, Rates::Beta(0.8, 0.8));
     let run = run(&scene, 200, 20, 0.2, 10);
@@ -63,6 +106,7 @@ fn what_is_missed_stays_and_what_nobody_misses_goes() {
     let case = Case::Removal {
         problems: 60,
         level: 0.05,
+        candidates: 1,
     };
     for rates in [Rates::Same(0.5), Rates::Same(0.8)] {
         for (alike, least) in [(0.0, 0.1), (0.5, 0.5), (0.8, 0.65), (1.0, 1.0)] {
@@ -128,6 +172,7 @@ fn shares_add_up() {
         Case::Removal {
             problems: 40,
             level: 0.05,
+            candidates: 1,
         },
         Case::Loss {
             problems: 40,
