@@ -67,6 +67,11 @@ impl Mode {
         }
     }
 
+    /// Whether it tells V_in from V_out.
+    fn has_sides(self) -> bool {
+        matches!(self, Self::Paper | Self::Confirmed | Self::Sequential)
+    }
+
     /// Whether candidates compete in it.
     fn has_candidates(self) -> bool {
         !matches!(self, Self::Retention | Self::Reference)
@@ -110,6 +115,10 @@ pub(crate) struct SimulateArgs {
         allow_hyphen_values = true
     )]
     effects: Vec<f64>,
+    /// What it adds to each problem of V_out where that is another effect than on V_in, in modes paper,
+    /// confirmed and sequential. V_out's are the problems that the earlier rollout of the incumbent solved.
+    #[arg(long, value_name = "E", allow_hyphen_values = true)]
+    effect_out: Option<f64>,
     /// Problems of each side: V_in and V_out are filled by one earlier rollout of the incumbent.
     #[arg(long, value_name = "N", default_value_t = GateConfig::default().tasks)]
     tasks: usize,

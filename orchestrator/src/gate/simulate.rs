@@ -30,6 +30,8 @@ pub enum Case {
         level: f64,
         /// Candidates of a cycle, beside one arm of the incumbent.
         candidates: usize,
+        /// What they add to problems that the incumbent's earlier rollout solved, where that isn't the effect.
+        effect_out: Option<f64>,
     },
     /// Whether the removals of patches lose less than the gate's margin.
     Removal {
@@ -55,7 +57,7 @@ pub enum Case {
 /// Shares of outcomes over many decisions, or cycles of several candidates, on changes of one effect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// What the change adds to each problem's success rate.
+    /// What the change adds to each problem's success rate, or to that of V_in's alone.
     pub effect: f64,
     /// Share accepted, or share of the cycles in which one candidate is; of looks at losses, share without a
     /// sign of too large a loss.
@@ -96,8 +98,13 @@ pub fn cell(scene: &Scene, case: Case, effect: f64, decisions: u32) -> Cell {
         let mut random = ChaCha8Rng::seed_from_u64(seed.derive(number).value());
         let random = &mut random;
         match case {
-            Case::Gain { level, candidates } => {
-                gain(scene, effect, vec![Test::alone(level); candidates], random)
+            Case::Gain {
+                level,
+                candidates,
+                effect_out,
+            } => {
+                let effects = [effect, effect_out.unwrap_or(effect)];
+                gain(scene, effects, vec![Test::alone(level); candidates], random)
             }
             Case::Removal {
                 problems,
@@ -139,8 +146,8 @@ pub fn run(scene: &Scene, proposals: u32, real: u32, effect: f64, runs: u32) -> 
             // Selection sampling: every order of real and idle proposals is equally likely.
             let is_real = random.random_range(0..proposals - number) < left;
             left -= u32::from(is_real);
-            let effect = if is_real { effect } else { 0.0 };
-            let (end, spent) = gain(scene, effect, state.enter(1), &mut random);
+            let effects = [if is_real { effect } else { 0.0 }; 2];
+            let (end, spent) = gain(scene, effects, state.enter(1), &mut random);
             rollouts += spent;
             if end == End::Accepted {
                 state.accepted();

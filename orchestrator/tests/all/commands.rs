@@ -473,6 +473,17 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
     assert!(four.get("retention").is_none() && four.get("removal").is_some());
     assert_eq!(four["paper"][0]["rollouts"], 300.0);
 
+    // Only decisions on patches have two sides, which may differ in the effect.
+    let sides = ["--effects", "0.2", "--effect-out", "-0.3"];
+    let torn = simulate(&sides);
+    let modes: Vec<&String> = torn.as_object().expect("modes").keys().collect();
+    assert_eq!(modes, ["confirmed", "paper", "sequential"]);
+    assert_eq!(torn["sequential"][0]["effect"], 0.2);
+    let accepted = torn["sequential"][0]["accepted"].as_f64();
+    assert!(accepted.expect("a share") < 0.2, "{torn}");
+    let table = place.run(&[&["gate", "simulate", "--decisions", "4"][..], &sides].concat());
+    assert!(table.contains("in +20, out -30 points"), "{table}");
+
     // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
     let idle = |alike: &str| {
         let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
@@ -519,6 +530,9 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         &["--proposals", "5"],
         &["--candidates", "4", "--mode", "paper,retention"],
         &["--candidates", "4", "--proposals", "50"],
+        &["--effect-out", "-5"],
+        &["--effect-out", "-0.05", "--mode", "removal"],
+        &["--effect-out", "-0.05", "--proposals", "50"],
     ]
     .map(|settings| place.run(&[&["gate", "simulate"][..], settings].concat()));
     assert_snapshot!("impossible_simulations", refused.concat());

@@ -26,6 +26,12 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     if !args.effects.iter().all(is_effect) || !is_effect(&args.effect) {
         return Err(impossible("--effects", "an effect lies between -1 and 1"));
     }
+    if !args.effect_out.iter().all(is_effect) {
+        return Err(impossible(
+            "--effect-out",
+            "an effect lies between -1 and 1",
+        ));
+    }
     if !(0.0..=1.0).contains(&args.alike) {
         return Err(impossible("--alike", "a share lies between 0 and 1"));
     }
@@ -52,12 +58,20 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
 
 /// The modes that are asked for: of all, where none is named, those that every setting is for.
 pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
-    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 1] = [(
-        args.candidates > 1,
-        "--candidates",
-        Mode::has_candidates,
-        "has no cycles of candidates",
-    )];
+    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 2] = [
+        (
+            args.candidates > 1,
+            "--candidates",
+            Mode::has_candidates,
+            "has no cycles of candidates",
+        ),
+        (
+            args.effect_out.is_some(),
+            "--effect-out",
+            Mode::has_sides,
+            "doesn't tell V_in from V_out",
+        ),
+    ];
     let given: Vec<_> = limits.into_iter().filter(|limit| limit.0).collect();
     for &(_, field, fits, lack) in &given {
         if let Some(mode) = args.mode.iter().find(|mode| !fits(**mode)) {
@@ -84,6 +98,10 @@ pub(super) fn check_runs(args: &SimulateArgs, proposals: u32) -> Result<(), RunE
         let reason = "simulated runs decide on their proposals one by one";
         return Err(impossible("--candidates", reason));
     }
+    if args.effect_out.is_some() {
+        let reason = "simulated runs have one effect on both sides, --effect";
+        return Err(impossible("--effect-out", reason));
+    }
     Ok(())
 }
 
@@ -106,7 +124,11 @@ pub(super) fn case(args: &SimulateArgs, mode: Mode) -> Case {
         tolerance: Tolerance::shared(margin, args.comparisons as usize),
     };
     match mode {
-        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain { level, candidates },
+        Mode::Paper | Mode::Confirmed | Mode::Sequential => Case::Gain {
+            level,
+            candidates,
+            effect_out: args.effect_out,
+        },
         Mode::Removal => Case::Removal {
             problems,
             level,

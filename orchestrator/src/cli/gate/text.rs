@@ -14,12 +14,16 @@ pub(super) fn overview(
     cells: &[(Mode, Vec<Cell>)],
 ) -> String {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let points = |effect: f64| match args.effect_out {
+        None => format!("{:+.0} points", 100.0 * effect),
+        Some(out) => format!("in {:+.0}, out {:+.0} points", 100.0 * effect, 100.0 * out),
+    };
     let mut rows = Vec::new();
     for (mode, cells) in cells {
         for cell in cells {
             rows.push(vec![
                 mode.name().to_owned(),
-                format!("{:+.0} points", 100.0 * cell.effect),
+                points(cell.effect),
                 percent(cell.accepted),
                 percent(cell.rejected),
                 percent(cell.inconclusive),

@@ -37,16 +37,20 @@ impl End {
     }
 }
 
-/// A cycle of patches, one for each of `tests`: how it ended, and the rollouts of all arms.
+/// A cycle of patches, one for each of `tests`: how it ended, and the rollouts of all arms. Its effects are
+/// those on problems that the incumbent failed before, and on those it solved.
 pub(super) fn gain(
     scene: &Scene,
-    effect: f64,
+    effects: [f64; 2],
     tests: Vec<Test>,
     random: &mut ChaCha8Rng,
 ) -> (End, u32) {
     let (rates, solved) = scene.classified(random);
     let plan = stages(&solved, &scene.gate, false);
-    let problems = changed(&rates, effect);
+    let problems = rates.iter().zip(&solved);
+    let problems: Vec<Problem> = problems
+        .map(|(rate, is_solved)| Problem::of(*rate, effects[usize::from(*is_solved)]))
+        .collect();
     let contest = Contest::new(Question::Gain(scene.gate.mode), &plan, tests);
     compete(scene, &problems, &plan, contest, random)
 }

@@ -10,6 +10,7 @@ const fn beside(candidates: usize) -> Case {
     Case::Gain {
         level: 0.05,
         candidates,
+        effect_out: None,
     }
 }
 
@@ -71,6 +72,26 @@ fn more_idle_candidates_beside_one_arm_get_through_more_often() {
     assert!(four.accepted <= 4.0 * 0.05, "{four:?}");
     // One arm of the incumbent and four others, on 30 problems a side.
     assert_eq!(idle(GateMode::Paper, 4).rollouts, 5.0 * 60.0);
+}
+
+#[test]
+fn what_gains_on_v_in_and_loses_on_v_out_is_turned_down_the_surer_the_more_it_loses() {
+    let cell = |mode, effect_out| {
+        let case = Case::Gain {
+            level: 0.05,
+            candidates: 1,
+            effect_out,
+        };
+        cell(&scene(mode, Rates::Beta(0.8, 0.8)), case, 0.2, 400)
+    };
+    for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+        let all = [Some(0.2), Some(-0.05), Some(-0.3)].map(|effect_out| cell(mode, effect_out));
+        assert_eq!(all[0], cell(mode, None), "{mode:?}");
+        let accepted = all.map(|cell| cell.accepted);
+        assert!(accepted[0] > 0.75, "{mode:?}: {accepted:?}");
+        assert!(accepted[1] < accepted[0], "{mode:?}: {accepted:?}");
+        assert!(accepted[2] < 0.05, "{mode:?}: {accepted:?}");
+    }
 }
 
 #[test]
