@@ -122,6 +122,11 @@ pub(crate) struct SimulateArgs {
     /// Problems of each side: V_in and V_out are filled by one earlier rollout of the incumbent.
     #[arg(long, value_name = "N", default_value_t = GateConfig::default().tasks)]
     tasks: usize,
+    /// Gate problems in all, of which the earlier rollout makes V_in and V_out, however large these become;
+    /// a stage or look takes at most --tasks of each. In modes paper, confirmed and sequential, and with
+    /// --proposals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pool: Option<u32>,
     /// Problems of modes removal, retention and reference, which are all looked at alike; without this,
     /// those of both sides, and 100 of a retention suite.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -484,6 +484,11 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
     let table = place.run(&[&["gate", "simulate", "--decisions", "4"][..], &sides].concat());
     assert!(table.contains("in +20, out -30 points"), "{table}");
 
+    // A pool that hardly fills one side takes fewer rollouts than two full ones.
+    let small = simulate(&["--pool", "30", "--rate", "0.9", "--effects", "0.05"]);
+    let rollouts = small["paper"][0]["rollouts"].as_f64();
+    assert!(rollouts.expect("a number") < 100.0, "{small}");
+
     // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
     let idle = |alike: &str| {
         let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
@@ -533,6 +538,7 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         &["--effect-out", "-5"],
         &["--effect-out", "-0.05", "--mode", "removal"],
         &["--effect-out", "-0.05", "--proposals", "50"],
+        &["--pool", "80", "--mode", "reference"],
     ]
     .map(|settings| place.run(&[&["gate", "simulate"][..], settings].concat()));
     assert_snapshot!("impossible_simulations", refused.concat());

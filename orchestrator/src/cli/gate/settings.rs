@@ -51,6 +51,7 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     Ok(Scene {
         gate,
         rates,
+        pool: args.pool.map(|problems| problems as usize),
         alike: args.alike,
         seed: args.seed,
     })
@@ -58,7 +59,7 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
 
 /// The modes that are asked for: of all, where none is named, those that every setting is for.
 pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
-    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 2] = [
+    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 3] = [
         (
             args.candidates > 1,
             "--candidates",
@@ -70,6 +71,12 @@ pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
             "--effect-out",
             Mode::has_sides,
             "doesn't tell V_in from V_out",
+        ),
+        (
+            args.pool.is_some(),
+            "--pool",
+            Mode::has_sides,
+            "doesn't tell V_in from V_out; it takes --problems",
         ),
     ];
     let given: Vec<_> = limits.into_iter().filter(|limit| limit.0).collect();

@@ -58,14 +58,18 @@ pub(super) fn overview(
     let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
     let samples = counted(samples, "sample");
     let (margin, passes) = (counted(args.margin, "point"), counted(args.passes, "pass"));
+    let sides = match args.pool {
+        None => format!("{} problems a side", args.tasks),
+        Some(pool) => format!(
+            "{pool} problems on both sides, at most {} of each at a time",
+            args.tasks
+        ),
+    };
     for (mode, _) in cells {
         let problems = problems(args, *mode);
         let settings = match mode {
-            Mode::Paper | Mode::Confirmed => format!("{} problems a side", args.tasks),
-            Mode::Sequential => format!(
-                "{} problems a side, at most {samples}, level {level}",
-                args.tasks
-            ),
+            Mode::Paper | Mode::Confirmed => sides.clone(),
+            Mode::Sequential => format!("{sides}, at most {samples}, level {level}"),
             Mode::Removal => format!(
                 "{problems} problems, at most {samples}, a margin of {margin}, level {level}"
             ),

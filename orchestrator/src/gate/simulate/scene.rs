@@ -52,6 +52,9 @@ pub struct Scene {
     pub gate: GateConfig,
     /// Success rates of problems under the incumbent.
     pub rates: Rates,
+    /// Gate problems in all, of which the earlier rollout makes the sides; without this both are filled with
+    /// as many as the stages take.
+    pub pool: Option<usize>,
     /// Share of the pairs whose arms have the same luck, as common seeds give it where a change doesn't
     /// reach: they differ by the effect alone. The arms of the others are independent.
     pub alike: f64,
@@ -87,9 +90,24 @@ impl Scene {
         (0..problems).map(|_| self.rates.draw(random)).collect()
     }
 
-    /// Success rates of problems and what one earlier rollout of the incumbent made of each: enough of
-    /// either side for every stage, and no more.
+    /// Success rates of problems and what one earlier rollout of the incumbent made of each.
     pub(super) fn classified(&self, random: &mut ChaCha8Rng) -> (Vec<f64>, Vec<bool>) {
+        match self.pool {
+            Some(problems) => self.all_classified(problems, random),
+            None => self.filled(random),
+        }
+    }
+
+    /// Of so many problems, however many are solved.
+    fn all_classified(&self, problems: usize, random: &mut ChaCha8Rng) -> (Vec<f64>, Vec<bool>) {
+        let rates = self.all(problems, random);
+        let solved = rates.iter().map(|rate| random.random::<f64>() < *rate);
+        let solved = solved.collect();
+        (rates, solved)
+    }
+
+    /// Of enough problems of either side for every stage, and no more.
+    fn filled(&self, random: &mut ChaCha8Rng) -> (Vec<f64>, Vec<bool>) {
         let stages = if self.gate.mode == GateMode::Confirmed {
             2
         } else {
@@ -167,12 +185,29 @@ mod tests {
     }
 
     #[test]
+    fn the_sides_of_a_pool_are_as_large_as_its_rates_make_them() {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        let scene = Scene {
+            gate: GateConfig::default(),
+            rates: Rates::Same(0.9),
+            pool: Some(2_000),
+            alike: 0.0,
+            seed: 0,
+        };
+        let (rates, solved) = scene.classified(&mut random);
+        assert_eq!((rates.len(), solved.len()), (2_000, 2_000));
+        let solved = solved.iter().filter(|is_solved| **is_solved).count();
+        assert!((1_700..1_900).contains(&solved), "{solved}");
+    }
+
+    #[test]
     fn arms_with_the_same_luck_differ_by_the_effect_and_others_by_chance_too() {
         let mut random = ChaCha8Rng::seed_from_u64(6);
         let mut counts = |alike: f64, effect: f64| {
             let scene = Scene {
                 gate: GateConfig::default(),
                 rates: Rates::Same(0.5),
+                pool: None,
                 alike,
                 seed: 0,
             };

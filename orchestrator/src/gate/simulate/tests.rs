@@ -22,6 +22,7 @@ fn scene(mode: GateMode, rates: Rates) -> Scene {
     Scene {
         gate,
         rates,
+        pool: None,
         alike: 0.0,
         seed: 0,
     }
@@ -92,6 +93,37 @@ fn what_gains_on_v_in_and_loses_on_v_out_is_turned_down_the_surer_the_more_it_lo
         assert!(accepted[1] < accepted[0], "{mode:?}: {accepted:?}");
         assert!(accepted[2] < 0.05, "{mode:?}: {accepted:?}");
     }
+}
+
+#[test]
+fn sides_of_any_size_let_no_more_noise_through_and_real_gains_all_the_same() {
+    for (pool, rates) in [
+        // V_out of four is V_in's; a small V_in; several looks to a pass, of the same size and not.
+        (20, Rates::Same(0.1)),
+        (60, Rates::Same(0.9)),
+        (120, Rates::Beta(0.8, 0.8)),
+        (170, Rates::Beta(0.8, 0.8)),
+    ] {
+        let scene = Scene {
+            pool: Some(pool),
+            ..scene(GateMode::Sequential, rates)
+        };
+        let cell = |effect| cell(&scene, ALONE, effect, 300);
+        let (idle, real) = (cell(0.0), cell(0.3));
+        assert!(idle.accepted <= 0.05, "{pool}, {rates:?}: {idle:?}");
+        assert!(real.accepted >= 0.9, "{pool}, {rates:?}: {real:?}");
+    }
+    // What isn't there isn't rolled out: two arms, a sample of each problem.
+    let few = Scene {
+        pool: Some(40),
+        ..scene(GateMode::Paper, Rates::Same(1.0))
+    };
+    let cell = cell(&few, ALONE, 0.0, 10);
+    assert_eq!(
+        (cell.rejected, cell.rollouts),
+        (1.0, 0.0),
+        "nothing to gain"
+    );
 }
 
 #[test]
