@@ -143,6 +143,11 @@ pub(crate) struct SimulateArgs {
     /// Retention suites, or references, that share the level.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     comparisons: u32,
+    /// Greedy decoding, in all modes: a problem has one rollout under each arm, which solves it with its
+    /// success rate; looks end when the problems do, and there is one pass. V_in and V_out are told apart by a
+    /// sampled rollout all the same.
+    #[arg(long)]
+    greedy: bool,
     /// Candidates of a cycle, all of the same effect, beside one arm of the incumbent, in modes paper,
     /// confirmed, sequential and removal. With several a row counts cycles: accepted where one candidate
     /// is, rejected where all are. Each is decided at --level.

@@ -489,6 +489,17 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
     let rollouts = small["paper"][0]["rollouts"].as_f64();
     assert!(rollouts.expect("a number") < 100.0, "{small}");
 
+    // Under greedy decoding the looks end with the problems, in every mode.
+    let greedy = simulate(&["--greedy", "--effects", "0"]);
+    for (mode, most) in [
+        ("sequential", 120.0),
+        ("removal", 120.0),
+        ("retention", 200.0),
+    ] {
+        let rollouts = greedy[mode][0]["rollouts"].as_f64().expect("a number");
+        assert!(rollouts <= most, "{mode}: {rollouts}");
+    }
+
     // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
     let idle = |alike: &str| {
         let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
@@ -539,6 +550,7 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         &["--effect-out", "-0.05", "--mode", "removal"],
         &["--effect-out", "-0.05", "--proposals", "50"],
         &["--pool", "80", "--mode", "reference"],
+        &["--greedy", "--proposals", "50"],
     ]
     .map(|settings| place.run(&[&["gate", "simulate"][..], settings].concat()));
     assert_snapshot!("impossible_simulations", refused.concat());

@@ -52,6 +52,7 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         gate,
         rates,
         pool: args.pool.map(|problems| problems as usize),
+        is_greedy: args.greedy,
         alike: args.alike,
         seed: args.seed,
     })
@@ -108,6 +109,11 @@ pub(super) fn check_runs(args: &SimulateArgs, proposals: u32) -> Result<(), RunE
     if args.effect_out.is_some() {
         let reason = "simulated runs have one effect on both sides, --effect";
         return Err(impossible("--effect-out", reason));
+    }
+    if args.greedy {
+        let reason =
+            "simulated runs draw problems for each decision; a greedy run meets its rollouts again";
+        return Err(impossible("--greedy", reason));
     }
     Ok(())
 }

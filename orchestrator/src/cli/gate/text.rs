@@ -51,13 +51,20 @@ pub(super) fn overview(
         1 => counted(decisions, "decision"),
         several => format!("{} of {several} candidates", counted(decisions, "cycle")),
     };
+    let decoding = if args.greedy { ", greedy decoding" } else { "" };
     let mut text = format!(
-        "{}\n\n{what} a row; {rates}{luck}",
+        "{}\n\n{what} a row; {rates}{luck}{decoding}",
         table::rows(&header, rows, None),
     );
-    let (samples, level) = (scene.gate.max_samples, scene.gate.false_discovery_rate);
-    let samples = counted(samples, "sample");
-    let (margin, passes) = (counted(args.margin, "point"), counted(args.passes, "pass"));
+    let (samples, passes) = match args.greedy {
+        true => (1, 1),
+        false => (scene.gate.max_samples, args.passes),
+    };
+    let (samples, passes) = (counted(samples, "sample"), counted(passes, "pass"));
+    let (margin, level) = (
+        counted(args.margin, "point"),
+        scene.gate.false_discovery_rate,
+    );
     let sides = match args.pool {
         None => format!("{} problems a side", args.tasks),
         Some(pool) => format!(

@@ -46,7 +46,7 @@ pub(super) fn gain(
     random: &mut ChaCha8Rng,
 ) -> (End, u32) {
     let (rates, solved) = scene.classified(random);
-    let plan = stages(&solved, &scene.gate, false);
+    let plan = stages(&solved, &scene.gate, scene.is_greedy);
     let problems = rates.iter().zip(&solved);
     let problems: Vec<Problem> = problems
         .map(|(rate, is_solved)| Problem::of(*rate, effects[usize::from(*is_solved)]))
@@ -64,7 +64,7 @@ pub(super) fn removal(
     random: &mut ChaCha8Rng,
 ) -> (End, u32) {
     let problems = changed(&scene.all(problems, random), effect);
-    let plan = looks_at_all(problems.len(), &scene.gate, false);
+    let plan = looks_at_all(problems.len(), &scene.gate, scene.is_greedy);
     let question = Question::Harmless(scene.gate.retest_margin_points / 100.0);
     let contest = Contest::new(question, &plan, tests);
     compete(scene, &problems, &plan, contest, random)
@@ -127,6 +127,8 @@ pub(super) fn loss(
     let problems = changed(&scene.all(problems, random), effect);
     let mut watch = Watch::new(tolerance);
     let (mut pairs, mut is_suspected) = (0, false);
+    // Another pass would be of the same rollouts.
+    let passes = if scene.is_greedy { 1 } else { passes };
     for _ in 0..passes {
         let pass = problems.iter().map(|problem| {
             let luck = scene.luck(random);

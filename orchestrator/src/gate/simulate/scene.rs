@@ -55,6 +55,9 @@ pub struct Scene {
     /// Gate problems in all, of which the earlier rollout makes the sides; without this both are filled with
     /// as many as the stages take.
     pub pool: Option<usize>,
+    /// Whether both arms decode greedily: a problem has one rollout under each, which solves it with the
+    /// chance that is its success rate. The earlier rollout is sampled, as in a run.
+    pub is_greedy: bool,
     /// Share of the pairs whose arms have the same luck, as common seeds give it where a change doesn't
     /// reach: they differ by the effect alone. The arms of the others are independent.
     pub alike: f64,
@@ -191,6 +194,7 @@ mod tests {
             gate: GateConfig::default(),
             rates: Rates::Same(0.9),
             pool: Some(2_000),
+            is_greedy: false,
             alike: 0.0,
             seed: 0,
         };
@@ -208,6 +212,7 @@ mod tests {
                 gate: GateConfig::default(),
                 rates: Rates::Same(0.5),
                 pool: None,
+                is_greedy: false,
                 alike,
                 seed: 0,
             };

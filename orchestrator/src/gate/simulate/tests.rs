@@ -23,6 +23,7 @@ fn scene(mode: GateMode, rates: Rates) -> Scene {
         gate,
         rates,
         pool: None,
+        is_greedy: false,
         alike: 0.0,
         seed: 0,
     }
@@ -124,6 +125,48 @@ fn sides_of_any_size_let_no_more_noise_through_and_real_gains_all_the_same() {
         (1.0, 0.0),
         "nothing to gain"
     );
+}
+
+#[test]
+fn greedy_decoding_rolls_each_problem_out_once_and_lets_no_more_noise_through() {
+    let greedy = |mode, pool| Scene {
+        pool: Some(pool),
+        is_greedy: true,
+        ..scene(mode, Rates::Beta(0.8, 0.8))
+    };
+    for pool in [80, 300] {
+        let scene = greedy(GateMode::Sequential, pool);
+        let (idle, real) = (
+            cell(&scene, ALONE, 0.0, 1_000),
+            cell(&scene, ALONE, 0.4, 200),
+        );
+        assert!(idle.accepted <= 0.05, "{pool}: {idle:?}");
+        assert!(real.accepted >= 0.75, "{pool}: {real:?}");
+        let most = 2.0 * pool as f64;
+        assert!(
+            idle.rollouts < most && real.rollouts < most,
+            "{pool}: {idle:?}"
+        );
+    }
+    // A small side isn't sampled several times.
+    let paper = cell(&greedy(GateMode::Paper, 20), ALONE, 0.0, 50);
+    assert_eq!(paper.rollouts, 40.0);
+    let removal = Case::Removal {
+        problems: 60,
+        level: 0.05,
+        candidates: 1,
+    };
+    let margin = cell(&greedy(GateMode::Sequential, 1), removal, -0.05, 1_000);
+    assert!(margin.accepted <= 0.05, "{margin:?}");
+    assert!(margin.rollouts <= 120.0, "{margin:?}");
+    let look = Case::Loss {
+        problems: 80,
+        passes: 4,
+        tolerance: Tolerance::shared(0.0, 1),
+    };
+    let look = cell(&greedy(GateMode::Sequential, 1), look, 0.0, 1_000);
+    assert!(look.rejected <= 0.05, "{look:?}");
+    assert_eq!(look.rollouts, 160.0);
 }
 
 #[test]
