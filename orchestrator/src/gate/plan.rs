@@ -42,9 +42,9 @@ impl Stage {
 ///
 /// Mode `paper` has one stage, `confirmed` two that share no problem; a side with fewer problems than
 /// `gate.tasks` samples each several times. In mode `sequential` stages are looks: each takes the next
-/// `gate.tasks` problems of either side in turn, and begins again with new samples when a side is
-/// through, until as many pairs were made as `gate.max_samples` of `gate.tasks` problems are. Greedy
-/// decoding gives the same reply every time, so there each problem is used once.
+/// `gate.tasks` problems of either side in turn, or all of a side that has fewer, and begins again with new
+/// samples when a side is through, until there were `gate.max_samples` looks. Greedy decoding gives the
+/// same reply every time, so there each problem is used once.
 pub fn stages(solved: &[bool], gate: &GateConfig, is_greedy: bool) -> Vec<Stage> {
     let has_out = has_out(solved);
     let side = |wanted: bool| -> Vec<usize> {
