@@ -18,6 +18,13 @@
 //! of arithmetic and geometric means: at most 1 as soon as the *mean* over the set is at most 0. Looks
 //! after whole passes over the set therefore test its mean, not only "no problem gains".
 //!
+//! **Parts of a pass.** Where a set is larger than a batch, looks end inside a pass. In random order the
+//! expected wealth after a part of a pass, over the orders too, is the mean of Π(1+λδᵢ) over all parts of
+//! that size: at most (1+λ·mean δᵢ)ⁿ for n pairs by Maclaurin's inequality. Each such look is fair by itself,
+//! and so are all that end at the same place of a pass, which are whole passes apart. Stopping at the best of
+//! several places isn't covered: problems that gain may come first. What is proved for all looks is the
+//! level times the number of places.
+//!
 //! **A margin.** Betting λ/(1+μ) on how far a pair's outcome exceeds μ, for −1 < μ < 1, multiplies the wealth
 //! by 1 + λ(outcome − μ)/(1+μ), which is not below 1 − λ. It isn't expected to grow as long as the mean outcome
 //! is at most μ, by the same inequality. With the arms exchanged and μ > 0 this tests whether more is lost than
@@ -26,7 +33,9 @@
 //! **Many decisions.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024):
 //! decision t is an acceptance only if its e-value reaches 1/αₜ, αₜ = α·γₜ·(D+1), where D counts
 //! the acceptances before it and the γₜ sum to 1. The expected share of false acceptances among all is
-//! then at most α however the e-values depend on each other, and after every decision.
+//! then at most α after every decision, if each e-value is expected to be at most 1 given what its hypothesis
+//! was chosen by: an acceptance, at most 1/(D+1) of all, adds no more than αₜ·Eₜ/(D+1) = α·γₜ·Eₜ. Hypotheses
+//! chosen side by side may depend on each other in any way.
 
 use std::sync::LazyLock;
 
@@ -212,6 +221,18 @@ mod tests {
         sums.iter().map(|(counts, p)| p * e_value(*counts)).sum()
     }
 
+    /// The same problems, with gain and loss exchanged where that is needed to make the mean at most 0: single
+    /// ones still gain.
+    fn no_better(mut problems: Vec<Outcomes>) -> Vec<Outcomes> {
+        let sum: f64 = problems.iter().map(|o| o[0] - o[1]).sum();
+        if sum > 0.0 {
+            for problem in &mut problems {
+                problem.swap(0, 1);
+            }
+        }
+        problems
+    }
+
     fn outcomes() -> impl Strategy<Value = Outcomes> {
         (0.0..1.0f64, 0.0..1.0f64, 0.0..1.0f64).prop_map(|(a, b, c)| {
             let sum = a + b + c + 1e-9;
@@ -222,20 +243,36 @@ mod tests {
     proptest! {
         #[test]
         fn wealth_is_not_expected_to_grow_when_the_mean_effect_is_not_positive(
-            mut problems in prop::collection::vec(outcomes(), 1..7),
+            problems in prop::collection::vec(outcomes(), 1..7),
             before in (0u32..30, 0u32..30),
         ) {
-            // Exchange gain and loss where that is needed to make the mean at most 0: single
-            // problems still gain.
-            let mean: f64 = problems.iter().map(|o| o[0] - o[1]).sum();
-            if mean > 0.0 {
-                for problem in &mut problems {
-                    problem.swap(0, 1);
-                }
-            }
+            let problems = no_better(problems);
             let (g, l) = (f64::from(before.0), f64::from(before.1));
             let wealth = |[gained, lost, _]: [f64; 3]| log_e_value(g + gained, l + lost).exp();
             prop_assert!(expectation(&problems, &wealth) <= wealth([0.0; 3]) * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn nor_after_a_part_of_a_pass_in_random_order(
+            problems in prop::collection::vec(outcomes(), 1..6),
+            before in (0u32..30, 0u32..30),
+        ) {
+            let problems = no_better(problems);
+            let (g, l) = (f64::from(before.0), f64::from(before.1));
+            let wealth = |[gained, lost, _]: [f64; 3]| log_e_value(g + gained, l + lost).exp();
+            for size in 0..=problems.len() {
+                // In random order all parts of a size are equally likely.
+                let parts: Vec<Vec<Outcomes>> = (0..1usize << problems.len())
+                    .filter(|part| part.count_ones() as usize == size)
+                    .map(|part| {
+                        let chosen = (0..problems.len()).filter(|i| (part >> i) & 1 == 1);
+                        chosen.map(|i| problems[i]).collect()
+                    })
+                    .collect();
+                let sum: f64 = parts.iter().map(|part| expectation(part, &wealth)).sum();
+                let mean = sum / parts.len() as f64;
+                prop_assert!(mean <= wealth([0.0; 3]) * (1.0 + 1e-9));
+            }
         }
 
         #[test]

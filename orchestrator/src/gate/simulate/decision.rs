@@ -148,3 +148,42 @@ pub(super) fn loss(
     };
     (end, 2 * pairs)
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::seq::SliceRandom;
+
+    use super::*;
+    use crate::config::{GateConfig, GateMode};
+    use crate::gate::simulate::Rates;
+
+    /// A look takes a part of such a side, and the problems that gain may come first.
+    #[test]
+    fn what_helps_half_of_a_large_side_and_hurts_the_other_half_isnt_taken_for_a_gain() {
+        let mut random = ChaCha8Rng::seed_from_u64(8);
+        let scene = Scene {
+            gate: GateConfig::default(),
+            rates: Rates::Same(0.5),
+            pool: None,
+            is_greedy: false,
+            alike: 0.0,
+            seed: 0,
+        };
+        let decisions = 600;
+        for count in [60, 90] {
+            let plan = stages(&vec![false; count], &scene.gate, false);
+            let mut problems: Vec<Problem> = (0..count)
+                .map(|i| Problem::of(0.5, if i % 2 == 0 { 0.4 } else { -0.4 }))
+                .collect();
+            let mut is_accepted = || {
+                problems.shuffle(&mut random);
+                let question = Question::Gain(GateMode::Sequential);
+                let contest = Contest::new(question, &plan, vec![Test::alone(0.05)]);
+                compete(&scene, &problems, &plan, contest, &mut random).0 == End::Accepted
+            };
+            let accepted = (0..decisions).filter(|_| is_accepted()).count();
+            assert!(accepted as f64 <= 0.05 * f64::from(decisions), "{accepted}");
+        }
+    }
+}
