@@ -5,13 +5,36 @@ use serde::{Deserialize, Serialize};
 /// z of a two-sided 95% interval.
 const Z95: f64 = 1.959_963_984_540_054;
 
+/// What became of one arm's rollout of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It solved the problem.
+    Solved,
+    /// It didn't.
+    Failed,
+    /// The verifier couldn't decide its answer.
+    Undecided,
+    /// There is none, since policy or sandbox failed each time.
+    LeftOut,
+}
+
+impl Outcome {
+    /// Of an answer that the verifier could decide.
+    pub fn decided(is_solved: bool) -> Self {
+        match is_solved {
+            true => Self::Solved,
+            false => Self::Failed,
+        }
+    }
+}
+
 /// Outcome of both arms on one problem and seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Whether the incumbent solved it.
-    pub incumbent: bool,
-    /// Whether the candidate solved it.
-    pub candidate: bool,
+    /// Under the incumbent.
+    pub incumbent: Outcome,
+    /// Under the candidate.
+    pub candidate: Outcome,
 }
 
 /// Outcomes of pairs, counted.
@@ -40,13 +63,36 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Count pairs.
+    /// Count pairs. One with an undecided verdict is counted apart, and so is one that the incumbent solved
+    /// and the candidate was left out of: that its texts have become too much for server or sandbox is a loss
+    /// too. Any other pair of which an arm was left out is no evidence in a decision.
     pub fn of(pairs: impl IntoIterator<Item = Pair>) -> Self {
+        use Outcome::{LeftOut, Solved, Undecided};
         let mut counts = Self::default();
-        for pair in pairs {
-            counts.gained += u32::from(pair.candidate && !pair.incumbent);
-            counts.lost += u32::from(pair.incumbent && !pair.candidate);
-            counts.pairs += 1;
+        for Pair {
+            incumbent,
+            candidate,
+        } in pairs
+        {
+            let (was_solved, is_solved) = (incumbent == Solved, candidate == Solved);
+            match (incumbent, candidate) {
+                (Solved, LeftOut) => counts.gone += 1,
+                (LeftOut, _) | (_, LeftOut) => {
+                    counts.unmade += 1;
+                    counts.found += u32::from(is_solved);
+                }
+                (Undecided, _) | (_, Undecided) => {
+                    counts.undecided += 1;
+                    counts.withheld += u32::from(was_solved);
+                    counts.undecided_before += u32::from(incumbent == Undecided);
+                    counts.found += u32::from(is_solved);
+                }
+                _ => {
+                    counts.pairs += 1;
+                    counts.gained += u32::from(is_solved && !was_solved);
+                    counts.lost += u32::from(was_solved && !is_solved);
+                }
+            }
         }
         counts
     }
@@ -335,9 +381,9 @@ mod tests {
 
     #[test]
     fn delta_counts_discordant_pairs_and_its_interval_never_collapses() {
-        let pair = |incumbent, candidate| Pair {
-            incumbent,
-            candidate,
+        let pair = |was_solved, is_solved| Pair {
+            incumbent: Outcome::decided(was_solved),
+            candidate: Outcome::decided(is_solved),
         };
         let counts = Counts::of([
             pair(false, true),
@@ -362,8 +408,8 @@ mod tests {
         let (mut covered, runs) = (0, 2000);
         for _ in 0..runs {
             let sample = (0..40).map(|_| Pair {
-                incumbent: random.random::<f64>() < 0.3,
-                candidate: random.random::<f64>() < 0.5,
+                incumbent: Outcome::decided(random.random::<f64>() < 0.3),
+                candidate: Outcome::decided(random.random::<f64>() < 0.5),
             });
             let delta = Delta::of(Counts::of(sample));
             covered += u32::from(delta.low <= 0.2 && 0.2 <= delta.high);

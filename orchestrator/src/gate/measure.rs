@@ -8,7 +8,7 @@ use rollout::task::{Split, Task};
 use super::contest::Contest;
 use super::decide::{StageResult, Verdict};
 use super::decision::Decision;
-use super::evidence::{Counts, Pair};
+use super::evidence::{Counts, Outcome, Pair};
 use super::martingale::Discoveries;
 use super::plan::{Draw, Stage, looks_at_all, share_in, stages};
 use super::question::Question;
@@ -268,38 +268,22 @@ fn compare(
     }
 }
 
-/// Count the same trials under two arms. A pair with an undecided verdict is counted apart, and so is one
-/// that the incumbent solved and the candidate was left out of: that its texts have become too much for
-/// server or sandbox is a loss too. Any other pair of which an arm was left out is no evidence in a decision.
+/// Count the same trials under two arms.
 pub(crate) fn paired(incumbent: &[Rolled], candidate: &[Rolled]) -> Counts {
-    let mut counts = Counts::default();
-    for pair in incumbent.iter().zip(candidate) {
-        match pair {
-            (Some(incumbent), Some(candidate)) => {
-                let (incumbent, candidate) = (&incumbent.verdict, &candidate.verdict);
-                if incumbent.undecided || candidate.undecided {
-                    counts.undecided += 1;
-                    counts.withheld += u32::from(incumbent.correct);
-                    counts.undecided_before += u32::from(incumbent.undecided);
-                    counts.found += u32::from(candidate.correct);
-                } else {
-                    let pair = Pair {
-                        incumbent: incumbent.correct,
-                        candidate: candidate.correct,
-                    };
-                    counts = counts + Counts::of([pair]);
-                }
-            }
-            (Some(incumbent), None) if incumbent.verdict.correct => counts.gone += 1,
-            (Some(_), None) => counts.unmade += 1,
-            (None, candidate) => {
-                counts.unmade += 1;
-                let is_found = candidate.as_ref().is_some_and(|c| c.verdict.correct);
-                counts.found += u32::from(is_found);
-            }
-        }
+    let pairs = incumbent.iter().zip(candidate);
+    Counts::of(pairs.map(|(incumbent, candidate)| Pair {
+        incumbent: outcome(incumbent),
+        candidate: outcome(candidate),
+    }))
+}
+
+/// What became of a trial.
+fn outcome(rolled: &Rolled) -> Outcome {
+    match rolled.as_ref().map(|trajectory| &trajectory.verdict) {
+        None => Outcome::LeftOut,
+        Some(verdict) if verdict.undecided => Outcome::Undecided,
+        Some(verdict) => Outcome::decided(verdict.correct),
     }
-    counts
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::evidence::Pair;
+use super::super::evidence::{Outcome, Pair};
 use crate::config::{GateConfig, GateMode};
 
 /// How the success rates of problems are spread.
@@ -83,8 +83,8 @@ impl Scene {
             false => self.luck(random),
         };
         Pair {
-            incumbent: luck < problem.before,
-            candidate: other < problem.after,
+            incumbent: Outcome::decided(luck < problem.before),
+            candidate: Outcome::decided(other < problem.after),
         }
     }
 
