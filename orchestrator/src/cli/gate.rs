@@ -153,6 +153,10 @@ pub(crate) struct SimulateArgs {
     /// is, rejected where all are. Each is decided at --level.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     candidates: u32,
+    /// Share of the rollouts that the verifier leaves undecided, under each arm and in all modes; with --pool,
+    /// of the earlier rollouts too.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    undecided: f64,
     /// Share of the pairs whose arms have the same luck, as under common seeds where a change doesn't reach.
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     alike: f64,

@@ -500,6 +500,24 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
         assert!(rollouts <= most, "{mode}: {rollouts}");
     }
 
+    // Where too few answers can be judged nothing is accepted, in runs either.
+    let unclear = ["--undecided", "0.5", "--effects", "0.4"];
+    assert_eq!(simulate(&unclear)["sequential"][0]["accepted"], 0.0);
+    let table = place.run(&[&["gate", "simulate", "--decisions", "4"][..], &unclear].concat());
+    assert!(
+        table.contains(", 50.0% of the rollouts undecided"),
+        "{table}"
+    );
+    let run = [
+        "--proposals",
+        "30",
+        "--decisions",
+        "4",
+        "--undecided",
+        "0.5",
+    ];
+    assert_eq!(simulate(&run)["found"], 0.0);
+
     // The more the arms share their luck, the fewer pairs it takes to let an idle patch go.
     let idle = |alike: &str| {
         let idle = ["--mode", "removal", "--effects", "0", "--alike", alike];
@@ -551,6 +569,7 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         &["--effect-out", "-0.05", "--proposals", "50"],
         &["--pool", "80", "--mode", "reference"],
         &["--greedy", "--proposals", "50"],
+        &["--undecided", "1.5"],
     ]
     .map(|settings| place.run(&[&["gate", "simulate"][..], settings].concat()));
     assert_snapshot!("impossible_simulations", refused.concat());

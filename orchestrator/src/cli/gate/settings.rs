@@ -35,6 +35,9 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     if !(0.0..=1.0).contains(&args.alike) {
         return Err(impossible("--alike", "a share lies between 0 and 1"));
     }
+    if !(0.0..=1.0).contains(&args.undecided) {
+        return Err(impossible("--undecided", "a share lies between 0 and 1"));
+    }
     let rates = match (args.rate, args.spread.as_slice()) {
         (Some(rate), _) if (0.0..=1.0).contains(&rate) => Rates::Same(rate),
         (Some(_), _) => return Err(impossible("--rate", "a success rate lies between 0 and 1")),
@@ -53,6 +56,7 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         rates,
         pool: args.pool.map(|problems| problems as usize),
         is_greedy: args.greedy,
+        undecided: args.undecided,
         alike: args.alike,
         seed: args.seed,
     })

@@ -51,9 +51,13 @@ pub(super) fn overview(
         1 => counted(decisions, "decision"),
         several => format!("{} of {several} candidates", counted(decisions, "cycle")),
     };
+    let unclear = match scene.undecided {
+        share if share > 0.0 => format!(", {} of the rollouts undecided", percent(share)),
+        _ => String::new(),
+    };
     let decoding = if args.greedy { ", greedy decoding" } else { "" };
     let mut text = format!(
-        "{}\n\n{what} a row; {rates}{luck}{decoding}",
+        "{}\n\n{what} a row; {rates}{luck}{unclear}{decoding}",
         table::rows(&header, rows, None),
     );
     let (samples, passes) = match args.greedy {

@@ -11,7 +11,7 @@ use super::super::martingale::Test;
 use super::super::plan::{Stage, looks_at_all, stages};
 use super::super::question::Question;
 use super::Scene;
-use super::scene::Problem;
+use super::scene::{Luck, Problem};
 
 /// How a cycle, or a look at a loss, ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +85,7 @@ fn compete(
     mut contest: Contest,
     random: &mut ChaCha8Rng,
 ) -> (End, u32) {
-    let mut incumbent: Vec<Vec<f64>> = vec![Vec::new(); plan.len()];
+    let mut incumbent: Vec<Vec<Luck>> = vec![Vec::new(); plan.len()];
     while let Some(turn) = contest.turn() {
         let (stage, arm) = (&plan[turn.stage], &mut incumbent[turn.stage]);
         let mut seen = vec![[Counts::default(); 2]; turn.candidates.len()];
@@ -135,7 +135,7 @@ pub(super) fn loss(
             scene.pair(*problem, luck, random)
         });
         let pass = Counts::of(pass);
-        pairs += pass.pairs;
+        pairs += pass.pairs + pass.undecided;
         is_suspected = watch.record(pass);
         if !is_suspected {
             break;
@@ -167,6 +167,7 @@ mod tests {
             rates: Rates::Same(0.5),
             pool: None,
             is_greedy: false,
+            undecided: 0.0,
             alike: 0.0,
             seed: 0,
         };

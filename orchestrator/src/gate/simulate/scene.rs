@@ -45,6 +45,24 @@ impl Problem {
     }
 }
 
+/// What chance makes of one rollout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Luck {
+    /// It solves a problem whose success rate is above this.
+    success: f64,
+    is_undecided: bool,
+}
+
+impl Luck {
+    /// What the rollout comes to on a problem of this success rate.
+    fn outcome(self, rate: f64) -> Outcome {
+        match self.is_undecided {
+            true => Outcome::Undecided,
+            false => Outcome::decided(self.success < rate),
+        }
+    }
+}
+
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scene {
@@ -58,6 +76,8 @@ pub struct Scene {
     /// Whether both arms decode greedily: a problem has one rollout under each, which solves it with the
     /// chance that is its success rate. The earlier rollout is sampled, as in a run.
     pub is_greedy: bool,
+    /// Share of the rollouts, of either arm and of the earlier ones, that the verifier can't decide.
+    pub undecided: f64,
     /// Share of the pairs whose arms have the same luck, as common seeds give it where a change doesn't
     /// reach: they differ by the effect alone. The arms of the others are independent.
     pub alike: f64,
@@ -70,21 +90,24 @@ pub struct Scene {
 const MAX_DRAWN: usize = 200;
 
 impl Scene {
-    /// What chance makes of one rollout: it solves a problem whose success rate is above this.
-    pub(super) fn luck(&self, random: &mut ChaCha8Rng) -> f64 {
-        random.random()
+    /// What chance makes of a rollout.
+    pub(super) fn luck(&self, random: &mut ChaCha8Rng) -> Luck {
+        Luck {
+            success: random.random(),
+            is_undecided: self.undecided > 0.0 && random.random::<f64>() < self.undecided,
+        }
     }
 
     /// A pair on a problem, of a candidate and the incumbent's rollout, whose luck is known.
-    pub(super) fn pair(&self, problem: Problem, luck: f64, random: &mut ChaCha8Rng) -> Pair {
+    pub(super) fn pair(&self, problem: Problem, luck: Luck, random: &mut ChaCha8Rng) -> Pair {
         let is_alike = self.alike > 0.0 && random.random::<f64>() < self.alike;
         let other = match is_alike {
             true => luck,
             false => self.luck(random),
         };
         Pair {
-            incumbent: Outcome::decided(luck < problem.before),
-            candidate: Outcome::decided(other < problem.after),
+            incumbent: luck.outcome(problem.before),
+            candidate: other.outcome(problem.after),
         }
     }
 
@@ -93,7 +116,8 @@ impl Scene {
         (0..problems).map(|_| self.rates.draw(random)).collect()
     }
 
-    /// Success rates of problems and what one earlier rollout of the incumbent made of each.
+    /// Success rates of problems and what one earlier rollout of the incumbent made of each. Those of which it
+    /// is undecided are on no side.
     pub(super) fn classified(&self, random: &mut ChaCha8Rng) -> (Vec<f64>, Vec<bool>) {
         match self.pool {
             Some(problems) => self.all_classified(problems, random),
@@ -103,10 +127,12 @@ impl Scene {
 
     /// Of so many problems, however many are solved.
     fn all_classified(&self, problems: usize, random: &mut ChaCha8Rng) -> (Vec<f64>, Vec<bool>) {
-        let rates = self.all(problems, random);
-        let solved = rates.iter().map(|rate| random.random::<f64>() < *rate);
-        let solved = solved.collect();
-        (rates, solved)
+        let rates = self.all(problems, random).into_iter();
+        let classified = rates.filter_map(|rate| match self.luck(random).outcome(rate) {
+            Outcome::Undecided => None,
+            outcome => Some((rate, outcome == Outcome::Solved)),
+        });
+        classified.unzip()
     }
 
     /// Of enough problems of either side for every stage, and no more.
@@ -195,13 +221,24 @@ mod tests {
             rates: Rates::Same(0.9),
             pool: Some(2_000),
             is_greedy: false,
+            undecided: 0.0,
             alike: 0.0,
             seed: 0,
         };
-        let (rates, solved) = scene.classified(&mut random);
-        assert_eq!((rates.len(), solved.len()), (2_000, 2_000));
-        let solved = solved.iter().filter(|is_solved| **is_solved).count();
+        let mut sides = |undecided: f64| {
+            let scene = Scene { undecided, ..scene };
+            let (rates, solved) = scene.classified(&mut random);
+            assert_eq!(rates.len(), solved.len());
+            let of_out = solved.iter().filter(|is_solved| **is_solved).count();
+            [solved.len() - of_out, of_out]
+        };
+        let [failed, solved] = sides(0.0);
+        assert_eq!(failed + solved, 2_000);
         assert!((1_700..1_900).contains(&solved), "{solved}");
+        // What is undecided is on neither.
+        let [failed, solved] = sides(0.5);
+        assert!((900..1_100).contains(&(failed + solved)));
+        assert!((800..1_000).contains(&solved), "{solved}");
     }
 
     #[test]
@@ -213,6 +250,7 @@ mod tests {
                 rates: Rates::Same(0.5),
                 pool: None,
                 is_greedy: false,
+                undecided: 0.0,
                 alike,
                 seed: 0,
             };

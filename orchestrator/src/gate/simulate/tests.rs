@@ -24,6 +24,7 @@ fn scene(mode: GateMode, rates: Rates) -> Scene {
         rates,
         pool: None,
         is_greedy: false,
+        undecided: 0.0,
         alike: 0.0,
         seed: 0,
     }
@@ -167,6 +168,47 @@ fn greedy_decoding_rolls_each_problem_out_once_and_lets_no_more_noise_through() 
     let look = cell(&greedy(GateMode::Sequential, 1), look, 0.0, 1_000);
     assert!(look.rejected <= 0.05, "{look:?}");
     assert_eq!(look.rollouts, 160.0);
+}
+
+#[test]
+fn rollouts_that_nobody_can_judge_let_no_more_noise_through() {
+    let unclear = |mode, undecided| Scene {
+        undecided,
+        ..scene(mode, Rates::Beta(0.8, 0.8))
+    };
+    for mode in [GateMode::Paper, GateMode::Confirmed, GateMode::Sequential] {
+        let accepted =
+            |undecided, effect| cell(&unclear(mode, undecided), ALONE, effect, 1_000).accepted;
+        let idle = [0.0, 0.05, 0.2].map(|undecided| accepted(undecided, 0.0));
+        assert!(
+            idle[1] <= idle[0] && idle[2] <= idle[0],
+            "{mode:?}: {idle:?}"
+        );
+        let real = accepted(0.05, 0.4);
+        assert!(real > 0.9, "{mode:?}: {real}");
+        // Only a quarter of the pairs count.
+        assert_eq!(accepted(0.5, 0.4), 0.0, "{mode:?}");
+    }
+    let removal = Case::Removal {
+        problems: 60,
+        level: 0.05,
+        candidates: 1,
+    };
+    let removed = |undecided, effect| {
+        let scene = unclear(GateMode::Sequential, undecided);
+        cell(&scene, removal, effect, 400).accepted
+    };
+    assert!(removed(0.05, 0.0) < removed(0.0, 0.0));
+    assert!(removed(0.05, -0.05) <= 0.05);
+    // A look at losses takes both arms' alike.
+    let look = Case::Loss {
+        problems: 80,
+        passes: 4,
+        tolerance: Tolerance::shared(0.0, 1),
+    };
+    let look = cell(&unclear(GateMode::Sequential, 0.1), look, 0.0, 1_000);
+    assert!(look.rejected <= 0.05, "{look:?}");
+    assert!(look.rollouts >= 160.0, "{look:?}");
 }
 
 #[test]
