@@ -1,4 +1,5 @@
-//! Strict JSON. serde_json alone keeps the last of two equal keys; here that is an error.
+//! Strict JSON, as a whole text or line by line. serde_json alone keeps the last of two equal keys; here that
+//! is an error.
 
 use std::fmt;
 
@@ -31,29 +32,58 @@ pub enum JsonError {
     },
 }
 
+/// Why a line of a text of JSON lines was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: can't be read as JSON: {reason}")]
+pub struct LineError {
+    /// Column, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub reason: String,
+}
+
 /// Reads one JSON value; every object's keys must differ.
 ///
 /// # Errors
 /// [`JsonError::Syntax`] with line and column.
 pub fn parse(text: &str) -> Result<Value, JsonError> {
+    read(text).map_err(|error| JsonError::Syntax {
+        line: error.line(),
+        column: error.column(),
+        reason: reason(&error),
+    })
+}
+
+/// Reads a line of a text of JSON lines, nothing where it is blank; every object's keys must differ. A byte
+/// order mark, with which files written on Windows may start, is passed over.
+///
+/// # Errors
+/// What is wrong in which column.
+pub fn parse_line(line: &str) -> Result<Option<Value>, LineError> {
+    let line = line.trim_start_matches('\u{feff}');
+    let content = line.trim();
+    if content.is_empty() {
+        return Ok(None);
+    }
+    let indent = line.len() - line.trim_start().len();
+    read(content).map(Some).map_err(|error| LineError {
+        column: indent + error.column(),
+        reason: reason(&error),
+    })
+}
+
+fn read(text: &str) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let parsed = UniqueKeys.deserialize(&mut deserializer);
-    parsed
-        .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            let position = format!(" at line {line} column {column}");
-            let message = error.to_string();
-            let reason = message
-                .strip_suffix(&position)
-                .unwrap_or(&message)
-                .to_owned();
-            JsonError::Syntax {
-                line,
-                column,
-                reason,
-            }
-        })
+    let value = UniqueKeys.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// What is wrong, without the place, which stands beside it.
+fn reason(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let message = error.to_string();
+    message.strip_suffix(&place).unwrap_or(&message).to_owned()
 }
 
 /// Reads a typed value; every object's keys must differ.

@@ -76,15 +76,14 @@ pub struct RowError {
 pub fn read(text: &str, form: Form) -> Result<Vec<Value>, RowError> {
     let mut rows = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
         let fail = |reason: String| RowError {
             line: index + 1,
             reason,
         };
-        let row: Value = serde_json::from_str(line).map_err(|e| fail(e.to_string()))?;
-        rows.push(read_row(row, form).map_err(fail)?);
+        let row = harness::json::parse_line(line).map_err(|error| fail(error.to_string()))?;
+        if let Some(row) = row {
+            rows.push(read_row(row, form).map_err(fail)?);
+        }
     }
     Ok(rows)
 }

@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use harness::JsonError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -149,16 +148,25 @@ impl Default for Columns {
 /// Why a task file was refused. Lines count from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// A line isn't a JSON object.
-    #[error("{source_name}:{line}: expected a JSON object")]
+    /// A line can't be read as JSON.
+    #[error("{source_name}:{line}:{column}: can't be read as JSON: {reason}")]
     Json {
         /// The file.
         source_name: String,
         /// The line.
         line: usize,
-        /// What is wrong.
-        #[source]
-        source: Option<JsonError>,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// A line is JSON, but no object.
+    #[error("{source_name}:{line}: expected a JSON object")]
+    NoObject {
+        /// The file.
+        source_name: String,
+        /// The line.
+        line: usize,
     },
     /// A field is absent, or not what it should be.
     #[error("{source_name}:{line}: field `{field}` {reason}")]
@@ -223,19 +231,21 @@ pub fn load_tasks_by_line(
     let mut lines: HashMap<TaskId, usize> = HashMap::new();
     for (index, content) in text.lines().enumerate() {
         let line = index + 1;
-        // Files written on Windows may start with a byte order mark.
-        let content = content.trim_start_matches('\u{feff}').trim();
-        if content.is_empty() {
-            continue;
-        }
-        let json = |source| TaskError::Json {
+        let value = harness::json::parse_line(content).map_err(|error| TaskError::Json {
             source_name: source_name.to_owned(),
             line,
-            source,
-        };
-        let Value::Object(fields) = harness::json::parse(content).map_err(|e| json(Some(e)))?
-        else {
-            return Err(json(None));
+            column: error.column,
+            reason: error.reason,
+        })?;
+        let fields = match value {
+            None => continue,
+            Some(Value::Object(fields)) => fields,
+            Some(_) => {
+                return Err(TaskError::NoObject {
+                    source_name: source_name.to_owned(),
+                    line,
+                });
+            }
         };
         let task = read(&fields, columns).map_err(|(field, reason)| TaskError::Field {
             source_name: source_name.to_owned(),
@@ -482,7 +492,16 @@ mod tests {
             "tasks.jsonl:1: field `answer` is a number too long to be read exactly; write it as text"
         );
         assert_eq!(error("\n[1]"), "tasks.jsonl:2: expected a JSON object");
-        assert!(error(r#"{"problem": "p", "problem": "q", "answer": "1"}"#).contains(":1:"));
+        assert_eq!(
+            error(&format!("{good}\n\n{{id: 1}}")),
+            "tasks.jsonl:3:2: can't be read as JSON: key must be a string"
+        );
+        let twice = error(r#"{"problem": "p", "problem": "q", "answer": "1"}"#);
+        assert!(twice.starts_with("tasks.jsonl:1:"), "{twice}");
+        assert!(
+            twice.ends_with(": can't be read as JSON: key \"problem\" occurs twice"),
+            "{twice}"
+        );
         assert_eq!(
             error(&format!("{good}\n\n{good}")),
             "tasks.jsonl:3: id a was used in line 1 already"

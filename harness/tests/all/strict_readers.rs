@@ -86,6 +86,33 @@ fn a_key_that_occurs_twice_is_an_error_with_key_and_line() {
 }
 
 #[test]
+fn a_line_is_read_after_a_mark_and_is_nothing_where_it_is_blank() {
+    let one = serde_json::json!({"a": 1});
+    for line in ["{\"a\": 1}", "\u{feff}{\"a\": 1}\r\n", "  {\"a\": 1} "] {
+        assert_eq!(json::parse_line(line), Ok(Some(one.clone())), "{line:?}");
+    }
+    for blank in ["", "\n", " \t\r\n", "\u{feff}\n"] {
+        assert_eq!(json::parse_line(blank), Ok(None), "{blank:?}");
+    }
+    for (line, error) in [
+        ("no", "column 2: can't be read as JSON: expected ident"),
+        (
+            "\u{feff}  ?",
+            "column 3: can't be read as JSON: expected value",
+        ),
+        (
+            "[1] 2",
+            "column 5: can't be read as JSON: trailing characters",
+        ),
+    ] {
+        let refused = json::parse_line(line).unwrap_err();
+        assert_eq!(refused.to_string(), error);
+    }
+    let twice = json::parse_line(r#"{"a": 1, "a": 1}"#).unwrap_err();
+    assert_eq!(twice.reason, "key \"a\" occurs twice");
+}
+
+#[test]
 fn what_is_wrong_is_said_without_options_of_the_library_and_types_of_rust() {
     let protocol = |max_turns: &str| {
         let text = format!("call_format: json\nmax_tokens_per_turn: 9\nmax_turns: {max_turns}\n");

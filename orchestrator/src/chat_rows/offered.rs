@@ -7,7 +7,7 @@ pub(super) fn tools(tools: Option<Value>) -> Result<Option<Value>, String> {
     let tools = match tools {
         Some(Value::String(text)) if text.trim().is_empty() => None,
         Some(Value::String(text)) => Some(
-            serde_json::from_str(&text)
+            harness::json::parse(&text)
                 .map_err(|error| format!("tools is a text that is no JSON: {error}"))?,
         ),
         tools => tools,
@@ -57,8 +57,11 @@ pub(super) fn call(call: Value) -> Result<Value, String> {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
         Some(Value::String(text)) if text.trim().is_empty() => Map::new(),
-        Some(Value::String(text)) => serde_json::from_str(&text)
-            .map_err(|error| wrong(&format!("a text that is no JSON object: {error}")))?,
+        Some(Value::String(text)) => match harness::json::parse(&text) {
+            Ok(Value::Object(arguments)) => arguments,
+            Ok(_) => return Err(wrong("a text that is no JSON object")),
+            Err(error) => return Err(wrong(&format!("a text that is no JSON object: {error}"))),
+        },
         Some(_) => return Err(wrong("no object")),
     };
     function.insert("arguments".to_owned(), Value::Object(arguments));

@@ -39,7 +39,7 @@ pub(super) fn turn(turn: Value) -> Result<Value, String> {
 /// The calls of a turn: one as JSON, or a list of them.
 fn calls(value: &str) -> Result<Value, String> {
     let wrong = |reason: &str| format!("a function_call is {reason}");
-    match serde_json::from_str(value) {
+    match harness::json::parse(value) {
         Ok(Value::Array(calls)) if !calls.is_empty() => Ok(Value::Array(calls)),
         Ok(call @ Value::Object(_)) => Ok(json!([call])),
         Ok(_) => Err(wrong("neither a call nor a list of calls")),

@@ -15,7 +15,7 @@ use trainer::Row;
 use trainer::conversation::Encoder;
 
 use super::paint::{ColorChoice, Paint, Tone, shown};
-use super::{RunName, environment, inspect, print, say};
+use super::{RunName, STANDARD_INPUT, environment, inspect, print, say};
 use crate::base_model::BaseModel;
 use crate::chat_rows::{self, Form};
 use crate::config::Loaded;
@@ -91,18 +91,19 @@ pub(crate) async fn data(root: &Path, command: DataCommand) -> Result<ExitCode, 
 }
 
 fn rows(file: &Path, form: Form) -> Result<Vec<Value>, RunError> {
-    let text = if file.as_os_str() == "-" {
+    let (path, text) = if file.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
+        let read = std::io::stdin().read_to_string(&mut text);
+        (PathBuf::from(STANDARD_INPUT), read.map(|_| text))
     } else {
-        std::fs::read_to_string(file)
+        (file.to_owned(), std::fs::read_to_string(file))
     };
-    let text = text.map_err(|source| RunError::Named {
-        path: file.to_owned(),
-        source,
-    })?;
+    let text = match text {
+        Ok(text) => text,
+        Err(source) => return Err(RunError::Named { path, source }),
+    };
     chat_rows::read(&text, form).map_err(|error| RunError::Data {
-        path: file.to_owned(),
+        path,
         reason: error.to_string(),
     })
 }

@@ -217,6 +217,10 @@ fn explain(error: &RunError) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
+/// What messages call the files that have no path.
+const STANDARD_INPUT: &str = "standard input";
+const STANDARD_OUTPUT: &str = "standard output";
+
 /// Why the first line of data that got lost could not be written.
 static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
@@ -241,7 +245,7 @@ fn written(code: ExitCode) -> Result<ExitCode, RunError> {
     match lost {
         None => Ok(code),
         Some(source) => Err(RunError::Io {
-            path: "standard output".into(),
+            path: STANDARD_OUTPUT.into(),
             source,
         }),
     }

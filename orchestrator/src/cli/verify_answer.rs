@@ -12,7 +12,7 @@ use rollout::verifier::code::{CodeLimits, cases};
 use rollout::verifier::{Outcome, Verifier, VerifierKind, build};
 use serde_json::{Value, json};
 
-use super::{environment, say};
+use super::{STANDARD_INPUT, STANDARD_OUTPUT, environment, say};
 use crate::config::ConfigError;
 use crate::counted::counted;
 use crate::error::RunError;
@@ -134,22 +134,20 @@ pub(crate) async fn verify_answer(args: &VerifyAnswerArgs) -> Result<ExitCode, R
     let verifier = build(&kind, runner);
     let runs_programs = kind.runs_programs();
     let tally = if args.jsonl == Path::new("-") {
-        judge(verifier.as_ref(), runs_programs, io::stdin().lock()).await
+        let input = Input {
+            path: Path::new(STANDARD_INPUT),
+            lines: io::stdin().lock(),
+        };
+        judge(verifier.as_ref(), runs_programs, input).await?
     } else {
-        let file = File::open(&args.jsonl).map_err(|source| RunError::Named {
-            path: args.jsonl.clone(),
+        let path = args.jsonl.as_path();
+        let file = File::open(path).map_err(|source| RunError::Named {
+            path: path.to_owned(),
             source,
         })?;
-        judge(verifier.as_ref(), runs_programs, BufReader::new(file)).await
+        let lines = BufReader::new(file);
+        judge(verifier.as_ref(), runs_programs, Input { path, lines }).await?
     };
-    let tally = tally.map_err(|source| {
-        let path = args.jsonl.clone();
-        match source.kind() {
-            // It opens like a file.
-            io::ErrorKind::IsADirectory => RunError::Named { path, source },
-            _ => RunError::Io { path, source },
-        }
-    })?;
     say(&format!(
         "{} equal, {} not, {} undecided, {} that can't be read",
         tally.equal,
@@ -169,29 +167,51 @@ struct Tally {
     errors: u64,
 }
 
-/// Answers every line as soon as it is read.
-async fn judge(
+/// Where questions come from.
+struct Input<'a, L> {
+    /// Its name.
+    path: &'a Path,
+    lines: L,
+}
+
+impl<L: BufRead> Input<'_, L> {
+    /// Puts the next line into `line`; whether there was one.
+    fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool, RunError> {
+        line.clear();
+        match self.lines.read_until(b'\n', line) {
+            Ok(length) => Ok(length > 0),
+            Err(source) => {
+                let path = self.path.to_owned();
+                Err(match source.kind() {
+                    // It opens like a file.
+                    io::ErrorKind::IsADirectory => RunError::Named { path, source },
+                    _ => RunError::Io { path, source },
+                })
+            }
+        }
+    }
+}
+
+/// Answers every line as soon as it is read; blank ones are read over.
+async fn judge<L: BufRead>(
     verifier: &dyn Verifier,
     runs_programs: bool,
-    mut input: impl BufRead,
-) -> io::Result<Tally> {
+    mut input: Input<'_, L>,
+) -> Result<Tally, RunError> {
     let mut output = io::stdout().lock();
     let mut tally = Tally::default();
     let mut line = Vec::new();
-    loop {
-        line.clear();
-        if input.read_until(b'\n', &mut line)? == 0 {
-            return Ok(tally);
-        }
-        let question = question(&line).and_then(|(gold, text)| {
+    while input.next_line(&mut line)? {
+        let question = question(&line).and_then(|question| {
             // Tests that can't be run say nothing about a program.
-            if runs_programs {
-                cases::from_text(&gold).map_err(|reason| format!("gold {reason}"))?;
+            if runs_programs && let Some((gold, _)) = &question {
+                cases::from_text(gold).map_err(|reason| format!("gold {reason}"))?;
             }
-            Ok((gold, text))
+            Ok(question)
         });
         let reply = match question {
-            Ok((gold, text)) => reply(verifier, &gold, &text, &mut tally).await,
+            Ok(None) => continue,
+            Ok(Some((gold, text))) => reply(verifier, &gold, &text, &mut tally).await,
             Err(reason) => {
                 tally.errors += 1;
                 json!({"equal": false, "verdict": "error", "rule": "none", "error": reason})
@@ -199,10 +219,18 @@ async fn judge(
         };
         let written = writeln!(output, "{reply}").and_then(|()| output.flush());
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(tally),
-            other => other?,
+            Ok(()) => {}
+            // A reader that closed the pipe early has what it wanted.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(source) => {
+                return Err(RunError::Io {
+                    path: STANDARD_OUTPUT.into(),
+                    source,
+                });
+            }
         }
     }
+    Ok(tally)
 }
 
 async fn reply(verifier: &dyn Verifier, gold: &str, text: &str, tally: &mut Tally) -> Value {
@@ -224,12 +252,16 @@ async fn reply(verifier: &dyn Verifier, gold: &str, text: &str, tally: &mut Tall
     reply
 }
 
-/// The gold answer and the text to judge.
-fn question(line: &[u8]) -> Result<(String, String), String> {
+/// The gold answer and the text to judge; none in a blank line.
+fn question(line: &[u8]) -> Result<Option<(String, String)>, String> {
     if line.len() > MAX_LINE {
         return Err(format!("the line has more than {MAX_LINE} bytes"));
     }
-    let line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let line = std::str::from_utf8(line)
+        .map_err(|error| format!("column {}: not UTF-8", error.valid_up_to() + 1))?;
+    let Some(line) = harness::json::parse_line(line).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
     let field = |name: &str| match &line[name] {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -238,5 +270,5 @@ fn question(line: &[u8]) -> Result<(String, String), String> {
         Value::Null => Err(format!("the line has no {name}")),
         _ => Err(format!("{name} is neither text nor a number")),
     };
-    Ok((field("gold")?, field("pred")?))
+    Ok(Some((field("gold")?, field("pred")?)))
 }

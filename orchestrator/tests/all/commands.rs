@@ -346,6 +346,39 @@ fn verify_answer_answers_line_by_line() {
 }
 
 #[test]
+fn verify_answer_says_what_it_cant_read_and_what_it_cant_write() {
+    let place = Place::new();
+    let lines = "\u{feff}{\"gold\": \"1\", \"pred\": \"1\"}\r\n \n{\"gold\": \"1\", \"pred\": \"1\", \"pred\": \"2\"}\n";
+    let judge = ["verify-answer", "--jsonl"];
+    place.write("answers.jsonl", lines);
+    let said = place.run(&[judge[0], judge[1], "answers.jsonl"]);
+    let judged: Vec<&str> = said.lines().collect();
+    assert!(judged[0].starts_with(r#"{"equal":true"#), "{said}");
+    let twice = "can't be read as JSON: key \\\"pred\\\" occurs twice";
+    assert!(judged[1].contains(twice), "{said}");
+    assert!(
+        said.contains("1 equal, 0 not, 0 undecided, 1 line that"),
+        "{said}"
+    );
+
+    // A directory can be opened, but not read.
+    let directory = std::fs::File::open(place.path()).expect("opens");
+    let mut command = place.command(&[judge[0], judge[1], "-"]);
+    let said = place.transcript(&command.stdin(directory).output().expect("runs"));
+    assert!(said.contains("cannot read standard input: "), "{said}");
+    assert!(said.ends_with("--- exit 2\n"), "{said}");
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = place.command(&[judge[0], judge[1], "answers.jsonl"]);
+    command.stdout(full.expect("Linux has it"));
+    let said = place.transcript(&command.output().expect("runs"));
+    assert!(
+        said.contains("cannot access standard output: No space left"),
+        "{said}"
+    );
+    assert!(said.ends_with("--- exit 5\n"), "{said}");
+}
+
+#[test]
 fn a_verifier_that_cant_be_started_is_told_of_before_it_is_needed() {
     let place = Place::new();
     let verifier = "{command: {program: ./no-such-check}}";

@@ -91,6 +91,63 @@ fn other_forms_are_imported_and_a_wrong_line_is_named() {
     assert_snapshot!("import", shown.join("\n---\n"));
 }
 
+#[test]
+fn a_key_that_stands_twice_is_refused_wherever_it_stands() {
+    let place = Place::new();
+    let import = |line: &str| {
+        place.write("rows.jsonl", &format!("\u{feff}\n{line}\n"));
+        place.run(&["data", "import", "rows.jsonl"])
+    };
+    let user = r#"{"role": "user", "content": "q"}"#;
+    let with_call = |arguments: &str| {
+        let arguments = Value::from(arguments);
+        let call = format!(r#"{{"function": {{"name": "add", "arguments": {arguments}}}}}"#);
+        format!(r#"{{"messages": [{user}, {{"role": "assistant", "tool_calls": [{call}]}}]}}"#)
+    };
+    let whole = import(&with_call(r#"{"a": 1}"#));
+    assert!(whole.ends_with("--- stderr\n--- exit 0\n"), "{whole}");
+    let function_call = Value::from(r#"{"name": "add", "name": "sub"}"#);
+    for (line, key) in [
+        (
+            format!(
+                r#"{{"messages": [{user}, {{"role": "assistant", "content": "b", "content": "c"}}]}}"#
+            ),
+            "content",
+        ),
+        (with_call(r#"{"a": 1, "a": 2}"#), "a"),
+        (
+            format!(
+                r#"{{"conversations": [{{"from": "function_call", "value": {function_call}}}]}}"#
+            ),
+            "name",
+        ),
+        (
+            r#"{"tools": "[{\"name\": \"a\", \"name\": \"b\"}]", "prompt": "q", "completion": "a"}"#
+                .to_owned(),
+            "name",
+        ),
+    ] {
+        let refused = import(&line);
+        let reason = format!("key {key:?} occurs twice\n--- exit 2\n");
+        assert!(refused.contains("error: rows.jsonl: line 2: "), "{refused}");
+        assert!(refused.ends_with(&reason), "{refused}");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_json_is_named_once_with_its_column() {
+    let place = Place::new();
+    let rows = place.write("rows.jsonl", "\n{no}\n");
+    let file = std::fs::File::open(rows).expect("opens");
+    let mut command = place.command(&["data", "import", "-"]);
+    let said = place.transcript(&command.stdin(file).output().expect("runs"));
+    assert_eq!(
+        said,
+        "--- stderr\nerror: standard input: line 2: column 2: can't be read as JSON: key must be a string\n\
+         --- exit 2\n"
+    );
+}
+
 /// Calls the tool twice in its first reply and answers in its second; with or without an interface
 /// for calls.
 struct Caller {
