@@ -386,6 +386,10 @@ impl RunError {
                 source: MigrateError::VersionMissing(_),
                 ..
             }) => "A later version of coharness has written it; only that one can go on with it.".into(),
+            Self::Store(StoreError::Unfolded { .. }) => {
+                "Copy the run's directory, the log run.db-wal with it, to where you can write, and name that place with --dir."
+                    .into()
+            }
             Self::Splits(SplitError::TooFew { .. }) => {
                 "Lower them, name more files in tasks.also, or let tasks.splits.shrink take fewer in the same proportion, \
                  where that leaves 1 evolve, 4 gate and 1 test problem."

@@ -58,6 +58,14 @@ pub enum StoreError {
         /// The cause.
         source: std::io::Error,
     },
+    /// What stands in the log isn't in the database yet, and can't be read without writing.
+    #[error(
+        "the run's database {path} can't be read where nothing can be written beside it: part of the run is still in its log"
+    )]
+    Unfolded {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite's write-ahead log does not work on network file systems.
     #[error(
         "{path} lies on a network file system ({kind}), where SQLite's log is not safe; choose a local directory with --dir"
@@ -89,6 +97,19 @@ impl StoreError {
                 source,
             },
         }
+    }
+
+    /// Whether a database can't be opened since something would have to be written: SQLITE_READONLY, and
+    /// SQLITE_CANTOPEN where a file beside it can't be made. A medium that can't be written has no room either.
+    pub(super) fn wants_to_write(&self) -> bool {
+        let source = match self {
+            Self::Open { source, .. } => source,
+            Self::Full => return true,
+            _ => return false,
+        };
+        let code = code(source).and_then(|code| code.parse::<u32>().ok());
+        // The low byte is the primary code.
+        code.is_some_and(|code| matches!(code & 0xff, 8 | 14))
     }
 
     /// Why the database at `path` can't be brought to this version.

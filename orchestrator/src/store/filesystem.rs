@@ -1,8 +1,9 @@
-//! Telling local from network file systems, and whether one is full.
+//! Telling local from network file systems, and whether one is full or can't be written.
 
 use std::path::Path;
 
 use nix::sys::statfs::statfs;
+use nix::unistd::{AccessFlags, access};
 
 /// Magic numbers of Linux `statfs(2)`.
 const NETWORK: [(i64, &str); 7] = [
@@ -32,4 +33,9 @@ pub(super) fn has_no_room(path: &Path) -> bool {
         let is_counted = found.files() > 0;
         found.blocks_available() == 0 || is_counted && found.files_free() == 0
     })
+}
+
+/// Whether files can be made in `directory`.
+pub(super) fn is_writable(directory: &Path) -> bool {
+    access(directory, AccessFlags::W_OK).is_ok()
 }

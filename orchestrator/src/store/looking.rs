@@ -2,13 +2,13 @@
 //! be at work on it, and couldn't go on with it afterwards.
 
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sqlx::Row;
 use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, filesystem};
 
 /// What stands in for the parts that schemas of these versions are without. It belongs to the connection, and
 /// SQLite finds a name there before it looks into the file.
@@ -44,13 +44,17 @@ impl Store {
     /// give it its schema, and two that do so get into each other's way.
     ///
     /// # Errors
-    /// As [`Self::open`], and where there is no database.
+    /// As [`Self::open`], where there is no database, and where nothing can be written beside one that isn't
+    /// whole without its log.
     pub async fn look_at(directory: &Path) -> Result<Self, StoreError> {
+        let reached = match Self::reach(directory, SqliteConnectOptions::new()).await {
+            Err(error) if error.wants_to_write() && !filesystem::is_writable(directory) => {
+                Self::reach_as_it_lies(directory).await
+            }
+            reached => reached,
+        };
         // Another connection would be without the stand-ins.
-        let (pool, path) = Self::connect(directory, SqliteConnectOptions::new()).await?;
-        let version = version(&pool)
-            .await
-            .map_err(|source| StoreError::opening(source, &path))?;
+        let (pool, path, version) = reached?;
         if version == 0 {
             pool.close().await;
             return Self::empty().await;
@@ -66,6 +70,31 @@ impl Store {
             }
         }
         Ok(Self { pool })
+    }
+
+    /// A connection to the database, where that is, and the version of its schema.
+    async fn reach(
+        directory: &Path,
+        options: SqliteConnectOptions,
+    ) -> Result<(SqlitePool, PathBuf, i64), StoreError> {
+        let (pool, path) = Self::connect(directory, options).await?;
+        let version = version(&pool)
+            .await
+            .map_err(|source| StoreError::opening(source, &path))?;
+        Ok((pool, path, version))
+    }
+
+    /// The same for a person who can't write there. SQLite makes an index of the log for readers, even where
+    /// there is no log; told that nobody changes the file it reads that alone.
+    async fn reach_as_it_lies(directory: &Path) -> Result<(SqlitePool, PathBuf, i64), StoreError> {
+        let log = std::fs::metadata(directory.join("run.db-wal"));
+        if log.is_ok_and(|log| log.len() > 0) {
+            return Err(StoreError::Unfolded {
+                path: directory.join("run.db"),
+            });
+        }
+        let options = SqliteConnectOptions::new().read_only(true).immutable(true);
+        Self::reach(directory, options).await
     }
 
     /// A store of nothing, in memory.
@@ -94,8 +123,6 @@ async fn version(pool: &SqlitePool) -> Result<i64, sqlx::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use sqlx::migrate::{Migration, Migrator};
 
     use super::*;

@@ -1,4 +1,4 @@
-//! A run's database and its harness versions on a disk that has no room for them.
+//! A run's database and its harness versions on a disk that has no room for them, or can't be written.
 
 use std::path::Path;
 use std::process::Command;
@@ -81,4 +81,59 @@ fn a_version_that_has_no_room_is_told_like_any_full_disk_and_made_once_there_is_
     assert_eq!(first.name.to_string(), "v1");
     let (_, harness) = registry.load("v1").expect("it is whole");
     assert_eq!(harness.id(), start.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_can_be_looked_at_where_nothing_can_be_written() {
+    let place = Place::new();
+    let runs = place.path().join(".coharness/runs");
+    std::fs::create_dir_all(&runs).expect("folder");
+    if !mount(&runs, "size=10m") {
+        println!("skipped: only root can mount a disk that can't be written");
+        return;
+    }
+    let _unmount = Unmount(runs.clone());
+    let [closed, killed] = ["closed-seed0", "killed-seed0"].map(|name| runs.join(name));
+    for directory in [&closed, &killed] {
+        std::fs::create_dir(directory).expect("folder");
+    }
+    let store = Store::open(&closed).await.expect("a store");
+    store.create_run("small", "{}", 0).await.expect("a run");
+    // What a process that was killed leaves; without an index of the log, as a copy may be.
+    for file in ["run.db", "run.db-wal"] {
+        std::fs::copy(closed.join(file), killed.join(file)).expect("a copy");
+    }
+    store.close().await;
+    let registry = Registry::open_or_create(&closed.join("registry.git")).expect("a registry");
+    let start = harness::naive().expect("the shipped harness");
+    let provenance = Provenance {
+        source: "a test".into(),
+        run: None,
+        unix_seconds: 0,
+    };
+    registry.create_initial(&start, &provenance).expect("v1");
+    assert!(mount(&runs, "remount,ro"));
+
+    let look = |command: &[&str], run: &str| place.run(&[command, &["--run", run]].concat());
+    for command in [&["report"][..], &["history"], &["trajectories", "list"]] {
+        let shown = look(command, "closed-seed0");
+        assert!(shown.ends_with("--- exit 0\n"), "{shown}");
+    }
+    let refused = look(&["report"], "killed-seed0");
+    for part in [
+        "killed-seed0/run.db can't be read where nothing can be written beside it",
+        "hint: Copy the run's directory",
+        "--- exit 1\n",
+    ] {
+        assert!(refused.contains(part), "{part} in {refused}");
+    }
+    let shown = place.run(&["status"]);
+    for part in [
+        "closed-seed0",
+        "killed-seed0",
+        "warning: killed-seed0 can't",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    assert_eq!(shown.matches("unreadable").count(), 1, "{shown}");
 }
