@@ -3,6 +3,7 @@
 use rollout::trajectory::{
     Event, ExitReason, Message, ModelCall, Role, Step, StepKind, ToolCall, Trajectory,
 };
+use sandbox::Exit;
 
 use crate::cli::paint::{Paint, Tone, shown};
 use crate::cli::table;
@@ -87,14 +88,10 @@ impl Page<'_> {
         let mut calls = self.trajectory.model_calls.iter();
         let mut parts: Vec<String> = Vec::new();
         let mut last_reply = "";
+        let mut before: Option<&Step> = None;
         for step in &self.trajectory.steps {
-            let call = (step.kind == StepKind::Assistant)
-                .then(|| calls.next())
-                .flatten();
-            if step.kind == StepKind::Assistant {
-                last_reply = &step.text;
-            }
-            if step.text.is_empty() && !matches!(step.kind, StepKind::Assistant | StepKind::Hook) {
+            let is_note = belongs_to(step, before.replace(step));
+            if is_note {
                 let note = step.event.as_ref().map(|event| self.note(event));
                 match (parts.last_mut(), note) {
                     (Some(part), Some(note)) => {
@@ -105,6 +102,11 @@ impl Page<'_> {
                     (_, None) => {}
                 }
                 continue;
+            }
+            let mut call = None;
+            if step.kind == StepKind::Assistant {
+                call = calls.next();
+                last_reply = &step.text;
             }
             parts.push(self.step(step, call, last_reply));
         }
@@ -170,7 +172,7 @@ impl Page<'_> {
             Event::TextAfterCall { characters } => {
                 format!(": {}", counted(characters, "character"))
             }
-            Event::ToolError { exit } => format!(": {exit:?}"),
+            Event::ToolError { exit } => format!(": {}", ended(exit)),
             _ => String::new(),
         };
         let text = format!("▸ {}{}", event.name().replace('_', " "), shown(&detail));
@@ -240,5 +242,135 @@ impl Page<'_> {
             paint.tone(tone, word),
             gold.unwrap_or_default()
         )
+    }
+}
+
+/// Whether a step without a text is about the step before it.
+fn belongs_to(step: &Step, before: Option<&Step>) -> bool {
+    step.text.is_empty()
+        && match step.kind {
+            // A reply may be empty, but none follows another one directly.
+            StepKind::Assistant => before.is_some_and(|before| before.kind == StepKind::Assistant),
+            // What a hook did always has a text.
+            StepKind::Hook => !matches!(step.event, None | Some(Event::HookFired { .. })),
+            _ => true,
+        }
+}
+
+/// How a program ended that failed.
+fn ended(exit: &Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::TimedOut => "timed out".to_owned(),
+        Exit::OutOfMemory => "out of memory".to_owned(),
+        Exit::Signal(signal) => format!("killed by signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::policy::Finish;
+    use rollout::trajectory::Usage;
+
+    use super::*;
+    use crate::cli::paint::ColorChoice;
+    use crate::rollouts::testing::trajectory;
+
+    fn call(completion_tokens: u64) -> ModelCall {
+        ModelCall {
+            seed: 0,
+            prompt_ids: Vec::new(),
+            output_ids: Vec::new(),
+            logprobs: Vec::new(),
+            usage: Usage {
+                completion_tokens,
+                ..Usage::default()
+            },
+            finish: Finish::Stop,
+            finish_reason: None,
+            reasoning: String::new(),
+        }
+    }
+
+    /// The steps of a rollout, as the page shows them.
+    fn page_of(steps: Vec<Step>, calls: &[u64]) -> String {
+        let mut trajectory = trajectory();
+        trajectory.steps = steps;
+        trajectory.model_calls = calls.iter().copied().map(call).collect();
+        let row = TrajectoryRow {
+            id: trajectory.id.as_str().to_owned(),
+            task: "t".into(),
+            split: "gate".into(),
+            harness: String::new(),
+            policy: String::new(),
+            correct: false,
+            exit: "answered".into(),
+            completion_tokens: 0,
+            wall_ms: 1,
+            round: None,
+            done_at: None,
+        };
+        let page = Page {
+            paint: Paint::for_stdout(ColorChoice::Never),
+            trajectory: &trajectory,
+            row: &row,
+            harness: "v1".into(),
+            gold: None,
+        };
+        page.steps().join("\n\n")
+    }
+
+    fn step(kind: StepKind, text: &str, event: Option<Event>) -> Step {
+        Step {
+            kind,
+            text: text.into(),
+            event,
+        }
+    }
+
+    #[test]
+    fn all_that_is_remarkable_about_a_reply_stands_below_it() {
+        let characters = 7;
+        let steps = vec![
+            step(StepKind::Assistant, "One.", Some(Event::LengthLimit)),
+            step(StepKind::Assistant, "", Some(Event::NoToolCall)),
+            step(
+                StepKind::Assistant,
+                "",
+                Some(Event::TextAfterCall { characters }),
+            ),
+            step(StepKind::User, "Go on.", None),
+            // A reply of nothing is one all the same.
+            step(StepKind::Assistant, "", Some(Event::NoToolCall)),
+        ];
+        let shown = page_of(steps, &[11, 22]);
+        let replies: Vec<&str> = shown.split("── assistant · ").skip(1).collect();
+        assert_eq!(replies.len(), 2, "{shown}");
+        assert!(replies[0].starts_with("11 tokens"), "{shown}");
+        let notes = "One.\n▸ length limit\n▸ no tool call\n▸ text after call: 7 characters\n";
+        assert!(replies[0].contains(notes), "{shown}");
+        assert!(replies[1].starts_with("22 tokens"), "{shown}");
+        assert!(replies[1].ends_with("\n▸ no tool call"), "{shown}");
+    }
+
+    #[test]
+    fn a_programs_end_is_told_in_words_also_below_a_hook() {
+        let hook = Event::HookFired {
+            hook: "error_hint".into(),
+        };
+        let failed = |exit| Some(Event::ToolError { exit });
+        let steps = vec![
+            step(StepKind::ToolResult, "[error] x", failed(Exit::Code(1))),
+            step(StepKind::ToolResult, "", failed(Exit::TimedOut)),
+            step(StepKind::Hook, "Try again.", Some(hook)),
+            step(StepKind::Hook, "", failed(Exit::Signal(9))),
+        ];
+        let shown = page_of(steps, &[]);
+        for part in [
+            "\n▸ tool error: exit code 1\n▸ tool error: timed out\n\n▸ hook error_hint\n",
+            "Try again.\n▸ tool error: killed by signal 9",
+        ] {
+            assert!(shown.contains(part), "{shown}");
+        }
     }
 }
