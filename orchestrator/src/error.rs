@@ -247,6 +247,12 @@ pub enum RunError {
         /// Where runs are.
         root: PathBuf,
     },
+    /// What is to be a run is an evaluation.
+    #[error("{name} is an evaluation, not a run")]
+    Evaluation {
+        /// Its name, as `--run` takes it.
+        name: String,
+    },
     /// No trained weights, or several, begin like this.
     #[error("no single trained weights of {run} begin with {prefix}; {known}")]
     NoWeights {
@@ -313,6 +319,7 @@ impl RunError {
             | Self::OtherConfig { .. }
             | Self::PutByHand { .. }
             | Self::NoRun { .. }
+            | Self::Evaluation { .. }
             | Self::NoWeights { .. }
             | Self::NoTrajectory { .. }
             | Self::Named { .. }
@@ -405,6 +412,10 @@ impl RunError {
             }
             Self::Busy { .. } => "Wait for it, or stop it; `coharness status` shows what it does.".into(),
             Self::NoRun { .. } => "`coharness status` lists the runs; --dir names another place.".into(),
+            Self::Evaluation { name } => format!(
+                "The same `coharness eval` command shows its result again; `coharness trajectories list --run {name}` lists its \
+                 rollouts."
+            ),
             Self::NoTrajectory { .. } => "`coharness trajectories list` shows them.".into(),
             Self::NoKey { name, .. } => format!("Set {name} to the server's key."),
             Self::NoJudge { .. } => {

@@ -14,6 +14,7 @@ pub(super) use self::versions::{
 };
 use super::{RunName, print, table};
 use crate::error::RunError;
+use crate::evaluation;
 use crate::report::Report;
 use crate::store::Store;
 
@@ -28,9 +29,7 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) async fn report(root: &Path, args: ReportArgs) -> Result<ExitCode, RunError> {
-    let store = Store::look_at(&find_run(root, &args.run)?).await?;
-    let report = Report::read(&store).await?;
-    store.close().await;
+    let report = read_report(&find_run(root, &args.run)?).await?;
     print_report(&report, args.json);
     if let Some(spending) = table::spending(&report).filter(|_| !args.json) {
         print(&format!("\n{spending}"));
@@ -50,7 +49,15 @@ pub(super) fn print_report(report: &Report, is_json: bool) {
 async fn read_report(directory: &Path) -> Result<Report, RunError> {
     let store = Store::look_at(directory).await?;
     let report = Report::read(&store).await?;
+    let is_run = store.run().await?.is_some();
     store.close().await;
+    // A run that was killed before it entered its name is none yet either, but lies elsewhere.
+    let place = directory.parent().and_then(Path::file_name);
+    if !is_run && place.is_some_and(|place| place == evaluation::FOLDER) {
+        return Err(RunError::Evaluation {
+            name: format!("{}/{}", evaluation::FOLDER, name_of(directory)),
+        });
+    }
     Ok(report)
 }
 

@@ -53,7 +53,6 @@ pub(crate) fn figures(header: &[&str], rows: Vec<Vec<String>>) -> String {
 /// The whole report as text.
 pub(crate) fn report(report: &Report) -> String {
     let mut out = String::new();
-    let n = report.test.baseline.map_or(0, |b| b.n);
     let mut rows = table(&[
         "sealed test",
         "pass@1",
@@ -146,11 +145,18 @@ pub(crate) fn report(report: &Report) -> String {
         tally(&report.patches),
         tally(&report.weights)
     ));
-    if let Some(each) = report.gate.rollouts_per_acceptance {
-        out.push_str(&format!(
-            "the gate took {}, {each:.0} for each accepted change\n",
-            counted(report.gate.rollouts, "rollout")
-        ));
+    let rollouts = counted(report.gate.rollouts, "rollout");
+    match report.gate.rollouts_per_acceptance {
+        Some(each) => out.push_str(&format!(
+            "the gate took {rollouts}, {each:.0} for each accepted change\n"
+        )),
+        None if report.gate.rollouts > 0 => {
+            let so_far = if report.is_finished { "" } else { " so far" };
+            out.push_str(&format!(
+                "the gate took {rollouts}, and accepted nothing{so_far}\n"
+            ));
+        }
+        None => {}
     }
     if report.gate.decisions > 0 {
         out.push_str(&format!(
@@ -270,12 +276,17 @@ pub(crate) fn report(report: &Report) -> String {
         ));
     }
     out.push_str(&format!(
-        "{}, {}, {} of running; pass@1 is one attempt at each of {}, sampled as the harness says",
+        "{}, {}, {} of running",
         counted(report.rollouts, "rollout"),
         counted(report.generated_tokens, "generated token"),
-        duration(report.wall_s),
-        counted(n, "problem")
+        duration(report.wall_s)
     ));
+    if let Some(baseline) = report.test.baseline {
+        out.push_str(&format!(
+            "; pass@1 is one attempt at each of {}, sampled as the harness says",
+            counted(baseline.n, "problem")
+        ));
+    }
     out
 }
 
@@ -468,7 +479,11 @@ mod tests {
         let store = Store::open(here.path()).await.expect("a store");
         let mut shown = Report::read(&store).await.expect("a report");
         let missing = |text: &str| text.matches("not measured yet").count();
-        assert_eq!(missing(&report(&shown)), 4);
+        let before = report(&shown);
+        assert_eq!(missing(&before), 4);
+        // Nothing is said of what there isn't.
+        assert!(before.ends_with("\n0 rollouts, 0 generated tokens, 0 s of running"));
+        assert!(!before.contains("the gate took"), "{before}");
         let rate = PassRate {
             pass_at_1: 0.5,
             ci95: [0.2, 0.8],
@@ -495,8 +510,14 @@ mod tests {
         assert!(text.contains("pass@1 after round 3, same"), "{text}");
         assert_eq!(missing(&text), 2, "{text}");
         assert_eq!(text.matches("50.0% [20.0, 80.0]").count(), 2, "{text}");
+        shown.test.baseline = Some(rate);
+        assert!(report(&shown).contains("; pass@1 is one attempt at each of 10 problems"));
         shown.gate.decisions = 1;
-        assert!(report(&shown).contains("have served 1 decision, the"));
+        shown.gate.rollouts = 400;
+        let text = report(&shown);
+        assert!(text.contains("have served 1 decision, the"), "{text}");
+        let nothing = "the gate took 400 rollouts, and accepted nothing";
+        assert!(text.contains(&format!("{nothing} so far\n")), "{text}");
         shown.saturation.push(SaturationRow {
             round: 2,
             rollouts: [24, 24],
@@ -525,7 +546,9 @@ mod tests {
                     risk, 0 of them broke (0.0 by chance, 1 in all); +3 net\n";
         assert!(text.contains(line), "{text}");
         shown.is_finished = true;
-        assert!(report(&shown).contains("pass@1, same problems"));
+        let text = report(&shown);
+        assert!(text.contains("pass@1, same problems"), "{text}");
+        assert!(text.contains(&format!("{nothing}\n")), "{text}");
     }
 
     fn two_versions(width: Option<usize>) -> String {

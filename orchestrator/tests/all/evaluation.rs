@@ -99,6 +99,14 @@ fn an_evaluation_gives_rates_cost_and_exits_once() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    let report = place.run(&[&["report"][..], &RUN].concat());
+    for part in [
+        "error: evaluations/small-seed0 is an evaluation, not a run\n",
+        "`coharness trajectories list --run evaluations/small-seed0`",
+        "--- exit 2\n",
+    ] {
+        assert!(report.contains(part), "{part} in {report}");
+    }
     let missing = place.run(&[&EVAL[..], &["v3"]].concat());
     assert!(
         missing.contains("there is no run") && missing.ends_with("--- exit 2\n"),
