@@ -56,9 +56,13 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<ExitCode, RunError> {
     print(&table::rows(
         &["guarantee", "state", "checked by"],
         guarantees,
-        Some(2),
+        Some("checked by"),
     ));
-    print(&table::rows(&["layer", "state", "seen"], layers, Some(2)));
+    print(&table::rows(
+        &["layer", "state", "seen"],
+        layers,
+        Some("seen"),
+    ));
     for known in MODELS {
         let path: PathBuf = environment.cache.join("models").join(known.file);
         let state = if path.is_file() {

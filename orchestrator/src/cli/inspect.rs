@@ -42,7 +42,7 @@ pub(super) fn print_report(report: &Report, is_json: bool) {
     if is_json {
         print(&serde_json::to_string_pretty(report).unwrap_or_default());
     } else {
-        print(&table::report(report));
+        print(&table::sentences(&table::report(report)));
     }
 }
 
@@ -68,6 +68,11 @@ pub(crate) fn name_of(directory: &Path) -> String {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned()
+}
+
+/// A version or a candidate as lists name it; `show` and the like take it so, too.
+pub(crate) fn listed(name: &str) -> &str {
+    name.strip_prefix("rejected/").unwrap_or(name)
 }
 
 /// The named run's directory, or that of the run active last.

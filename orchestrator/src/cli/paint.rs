@@ -148,7 +148,7 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// A line in pieces of at most `width` characters, broken between words where that is possible.
 /// Pieces after the first keep the line's indentation.
-fn wrap(line: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(line: &str, width: usize) -> Vec<String> {
     let indent: String = line.chars().take_while(|c| *c == ' ').collect();
     let indent = if indent.len() * 2 > width {
         String::new()

@@ -1,7 +1,10 @@
 //! Tables for the terminal.
 
-use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
+mod narrow;
 
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle, presets};
+
+use self::narrow::Sheet;
 use super::paint::terminal_columns;
 use crate::counted::{are, counted};
 use crate::gate::decide::Verdict;
@@ -15,6 +18,14 @@ const RULED: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+fn plain(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_header(header.to_vec());
+    table
+}
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -337,7 +348,7 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
             format!("{before} → {after}")
         };
         let mut row = vec![
-            shorten(&what, 60),
+            what,
             verdict.name().to_owned(),
             both(Spend::seconds_per_problem),
             both(Spend::prompt_tokens_per_problem),
@@ -348,9 +359,14 @@ pub(crate) fn spending(report: &Report) -> Option<String> {
         }
         row
     });
-    let mut table = table(&header);
-    table.add_rows(rows);
-    Some(fitted(table, Some(0), terminal_columns()))
+    let sheet = Sheet {
+        style: table,
+        header: &header,
+        rows: rows.collect(),
+        text: Some(header[0]),
+        spare: &[],
+    };
+    Some(sheet.laid_out(terminal_columns()))
 }
 
 /// The 2×2 of every round, where that of trained weights is known of more than the last one.
@@ -364,13 +380,7 @@ fn by_round(report: &Report) -> String {
     if !latest_first.any(|round| is_another(&round.matrix)) {
         return String::new();
     }
-    let mut all = table(&[
-        "pass@1, same problems",
-        "new harness alone",
-        "new weights alone",
-        "both",
-        "harness debt",
-    ]);
+    let mut all = table(&["pass@1", "new harness", "new weights", "both", "debt"]);
     let known = |rate: Option<PassRate>| rate.map_or("-".into(), |rate| cell(Some(rate)));
     for round in rounds {
         let m = &round.matrix;
@@ -380,7 +390,7 @@ fn by_round(report: &Report) -> String {
             known(m.new_weights_old_harness),
             known(m.new_weights_new_harness),
             m.harness_debt
-                .map_or("-".into(), |debt| format!("{:+.1} points", 100.0 * debt)),
+                .map_or("-".into(), |debt| format!("{:+.1}", 100.0 * debt)),
         ]);
     }
     format!("{all}\n\n")
@@ -410,42 +420,32 @@ pub(crate) fn shorten(text: &str, characters: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Rows under a header, for `history` and `status`. On a terminal that is too narrow for them the column
-/// `text` is cut.
-pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>, text: Option<usize>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(header.to_vec());
-    for row in rows {
-        table.add_row(row);
-    }
-    fitted(table, text, terminal_columns())
+/// Rows under a header, for `history` and `status`. On a terminal that is too narrow for them the column `text`
+/// stands in lines of its own.
+pub(crate) fn rows(header: &[&str], rows: Vec<Vec<String>>, text: Option<&str>) -> String {
+    listing(header, rows, text, &[])
 }
 
-/// The table, whose lines have at most `width` columns where that is known and can be had by cutting what
-/// stands in the column `text`.
-fn fitted(mut table: Table, text: Option<usize>, width: Option<usize>) -> String {
-    /// Columns that are left of a text: less says nothing.
-    const LEAST: usize = 12;
-    let first = table.lines().next().unwrap_or_default();
-    let excess = width.map_or(0, |width| first.chars().count().saturating_sub(width));
-    let widths = table.column_max_content_widths();
-    if excess > 0
-        && let Some(index) = text
-        && let Some(column) = table.column_mut(index)
-        && let Some(longest) = widths.get(index).map(|width| usize::from(*width))
-        && longest > LEAST
-    {
-        let kept = longest.saturating_sub(excess).max(LEAST) + usize::from(column.padding_width());
-        let kept = Width::Fixed(u16::try_from(kept).unwrap_or(u16::MAX));
-        column.set_constraint(ColumnConstraint::Absolute(kept));
-        // What goes beyond a line gives way to an ellipsis.
-        for row in table.row_iter_mut() {
-            row.max_height(1);
-        }
-    }
-    table.to_string()
+/// The same, where the columns `spare` can be missed on such a terminal.
+pub(crate) fn listing(
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    text: Option<&str>,
+    spare: &[&str],
+) -> String {
+    let sheet = Sheet {
+        style: plain,
+        header,
+        rows,
+        text,
+        spare,
+    };
+    sheet.laid_out(terminal_columns())
+}
+
+/// Sentences, each a line, as wide as the terminal; tables among them stay as they are.
+pub(crate) fn sentences(text: &str) -> String {
+    narrow::sentences(text, terminal_columns())
 }
 
 #[cfg(test)]
@@ -549,32 +549,5 @@ mod tests {
         let text = report(&shown);
         assert!(text.contains("pass@1, same problems"), "{text}");
         assert!(text.contains(&format!("{nothing}\n")), "{text}");
-    }
-
-    fn two_versions(width: Option<usize>) -> String {
-        let mut table = table(&["version", "change", "δ_in"]);
-        table.load_style(presets::NOTHING);
-        table.add_row(["v1", "the starting harness", ""]);
-        table.add_row(["v2", "P say what each step of the program gives", "+1.0"]);
-        fitted(table, Some(1), width)
-    }
-
-    #[test]
-    fn a_text_ends_where_the_terminal_does_and_is_whole_where_there_is_none() {
-        let whole = two_versions(None);
-        assert!(whole.contains("of the program gives"), "{whole}");
-        assert_eq!(two_versions(Some(120)), whole);
-        // Columns beside the text can't be cut.
-        for (terminal, widest) in [(50, 50), (40, 40), (10, 29)] {
-            let cut = two_versions(Some(terminal));
-            let lines: Vec<&str> = cut.lines().collect();
-            let fits = |line: &&str| line.chars().count() <= widest;
-            assert!(lines.len() == 3 && lines.iter().all(fits), "{cut}");
-            for part in ["v2", "P say", "…", "+1.0"] {
-                assert!(lines[2].contains(part), "{part} in {cut}");
-            }
-        }
-        let cut = two_versions(Some(40));
-        assert!(cut.contains("the starting harness"), "{cut}");
     }
 }

@@ -144,8 +144,12 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
         "id", "round", "split", "harness", "weights", "problem", "outcome", "exit", "tokens",
         "seconds",
     ];
-    let problem = header.iter().position(|name| *name == "problem");
-    print(&table::rows(&header, cells, problem));
+    print(&table::listing(
+        &header,
+        cells,
+        Some("problem"),
+        &["seconds", "tokens"],
+    ));
     if rows.len() < total {
         say(&format!("{} of {total}; --limit 0 lists all", rows.len()));
     }
@@ -165,7 +169,7 @@ fn cells(row: &TrajectoryRow, versions: &Versions) -> Vec<String> {
         row.split.clone(),
         versions.name(&row.harness),
         weights(&row.policy),
-        table::shorten(&shown(&row.task), 28),
+        shown(&row.task),
         outcome.to_owned(),
         row.exit.clone(),
         row.completion_tokens.to_string(),
@@ -209,7 +213,7 @@ impl Versions {
     /// The version's name, or the beginning of the id.
     fn name(&self, harness: &str) -> String {
         match self.0.get(harness) {
-            Some(name) => name.rsplit("rejected/").next().unwrap_or(name).to_owned(),
+            Some(name) => inspect::listed(name).to_owned(),
             None => harness.chars().take(8).collect(),
         }
     }

@@ -24,13 +24,7 @@ pub(crate) struct StatusArgs {
 
 /// Columns of `status`.
 const STATUS: [&str; 7] = [
-    "run",
-    "state",
-    "rounds",
-    "patches accepted",
-    "test pass@1",
-    "rollouts",
-    "running time",
+    "run", "state", "rounds", "patches", "pass@1", "rollouts", "time",
 ];
 
 pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, RunError> {
@@ -97,8 +91,8 @@ pub(crate) async fn status(root: &Path, args: StatusArgs) -> Result<ExitCode, Ru
             root.display()
         ));
     } else {
-        print(&table::rows(&STATUS, rows, None));
-        notes.iter().for_each(|note| print(note));
+        print(&table::rows(&STATUS, rows, Some("run")));
+        notes.iter().for_each(|note| print(&table::sentences(note)));
         if is_any_stopped {
             say("hint: `coharness resume RUN` goes on with a stopped one.");
         }

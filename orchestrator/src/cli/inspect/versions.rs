@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use registry::{Entry, Origin, Registry, RegistryError};
 
-use super::{find_run, name_of, read_report};
+use super::{find_run, listed, name_of, read_report};
 use crate::cli::{RunName, print, say, table};
 use crate::clock::unix_seconds;
 use crate::error::RunError;
@@ -135,7 +135,7 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
         let rejection = &entry.rejection;
         let patch = &rejection.decision.patch;
         rows.push(vec![
-            entry.name.to_string(),
+            listed(&entry.name.to_string()).to_owned(),
             entry.commit.short(),
             format!(
                 "{} {} ({})",
@@ -145,16 +145,18 @@ pub(crate) async fn history(root: &Path, args: HistoryArgs) -> Result<ExitCode, 
             rejection.delta_out.as_ref().map(points).unwrap_or_default(),
         ]);
     }
-    print(&table::rows(
+    print(&table::listing(
         &["version", "commit", "change", "δ_in", "δ_out"],
         rows,
-        Some(2),
+        Some("change"),
+        &["commit"],
     ));
     for row in rollbacks
         .iter()
         .filter(|row| row.from.adapter != row.to.adapter)
     {
-        print(&format!("round {}: {}", row.round, row.outline()));
+        let line = format!("round {}: {}", row.round, row.outline());
+        print(&table::sentences(&line));
     }
     Ok(ExitCode::SUCCESS)
 }
