@@ -1,22 +1,22 @@
 //! `coharness trajectories`: rollouts of a run, to be read by a person.
 
 mod page;
+mod versions;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use registry::Registry;
 use rollout::trajectory::{ExitReason, Trajectory};
 
 use self::page::Page;
+use self::versions::Versions;
 use super::paint::{ColorChoice, Paint, shown};
 use super::{RunName, inspect, print, say, table};
 use crate::config::Loaded;
 use crate::error::RunError;
-use crate::run::{Saved, registry_path};
+use crate::run::Saved;
 use crate::splits;
 use crate::store::{Store, TrajectoryFilter, TrajectoryRow};
 
@@ -54,7 +54,8 @@ struct ListArgs {
     /// Only rollouts on this problem.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Only rollouts under this harness, as the list names it: v3, or the beginning of an id.
+    /// Only rollouts under this harness, as the list names it: v3, at whatever temperature, or the beginning of
+    /// an id.
     #[arg(long, value_name = "VERSION")]
     harness: Option<String>,
     /// Most rollouts listed; 0 lists all.
@@ -110,10 +111,10 @@ pub(crate) async fn trajectories(
 
 async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
     let directory = inspect::find_run(root, &args.run)?;
-    let versions = Versions::read(&directory);
     let store = Store::look_at(&directory).await?;
-    let harness = match &args.harness {
-        Some(name) => Some(harness_id(&directory, &store, name).await?),
+    let versions = Versions::read(&directory, &store).await;
+    let harnesses = match &args.harness {
+        Some(name) => Some(versions.find(&directory, &store, name).await?),
         None => None,
     };
     let filter = TrajectoryFilter {
@@ -122,7 +123,7 @@ async fn list(root: &Path, args: ListArgs) -> Result<ExitCode, RunError> {
         correct: args.outcome.map(|outcome| outcome == Outcome::Correct),
         exit: args.exit,
         task: args.task,
-        harness,
+        harnesses,
         id_prefix: None,
     };
     let mut rows = store.trajectories(&filter).await?;
@@ -188,57 +189,6 @@ fn weights(policy: &str) -> String {
     adapter.map_or_else(|| "base".to_owned(), |id| id.chars().take(8).collect())
 }
 
-/// Names of harness versions by their content id.
-struct Versions(BTreeMap<String, String>);
-
-impl Versions {
-    /// Those of a run; none where it has no registry yet.
-    fn read(directory: &Path) -> Self {
-        let mut names = BTreeMap::new();
-        if let Ok(registry) = Registry::open_read_only(&registry_path(directory)) {
-            for entry in registry.rejected().unwrap_or_default() {
-                names.insert(entry.harness.to_hex(), entry.name.to_string());
-            }
-            for version in registry.history().unwrap_or_default() {
-                if let Some(harness) = version.harness {
-                    names
-                        .entry(harness.to_hex())
-                        .or_insert(version.name.to_string());
-                }
-            }
-        }
-        Versions(names)
-    }
-
-    /// The version's name, or the beginning of the id.
-    fn name(&self, harness: &str) -> String {
-        match self.0.get(harness) {
-            Some(name) => inspect::listed(name).to_owned(),
-            None => harness.chars().take(8).collect(),
-        }
-    }
-}
-
-/// The id of a harness by a version's name, or by the beginning of its id where it is no version: a run
-/// gathers under its head at another temperature, and an evaluation has no versions at all.
-async fn harness_id(directory: &Path, store: &Store, name: &str) -> Result<String, RunError> {
-    let version = Registry::open_read_only(&registry_path(directory))
-        .and_then(|registry| registry.load(name));
-    let unknown = match version {
-        Ok((_, harness)) => return Ok(harness.id().to_hex()),
-        Err(error) => error,
-    };
-    let beginning = name.to_ascii_lowercase();
-    let rows = store.trajectories(&TrajectoryFilter::default()).await?;
-    let ids = rows.into_iter().map(|row| row.harness);
-    let ids: BTreeSet<String> = ids.filter(|id| id.starts_with(&beginning)).collect();
-    let mut ids = ids.into_iter();
-    match (ids.next(), ids.next()) {
-        (Some(id), None) if beginning.len() >= 4 => Ok(id),
-        _ => Err(unknown.into()),
-    }
-}
-
 async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
     let directory = inspect::find_run(root, &args.run)?;
     let store = Store::look_at(&directory).await?;
@@ -282,6 +232,7 @@ async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
         return Err(RunError::NoTrajectory { reason });
     };
     let gold = gold(&store, &trajectory).await;
+    let versions = Versions::read(&directory, &store).await;
     store.close().await;
     if args.json {
         print(&serde_json::to_string_pretty(&trajectory).unwrap_or_default());
@@ -291,7 +242,7 @@ async fn show(root: &Path, args: ShowArgs) -> Result<ExitCode, RunError> {
         paint: Paint::for_stdout(args.color),
         trajectory: &trajectory,
         row,
-        harness: Versions::read(&directory).name(&row.harness),
+        harness: versions.name(&row.harness),
         gold,
     };
     print(&page.text(args.messages));

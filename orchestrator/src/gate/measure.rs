@@ -21,7 +21,7 @@ use crate::seed::Seed;
 use crate::workshop::Workshop;
 
 /// Lowest temperature of the rollout that tells V_in from V_out.
-const CLASSIFY_TEMPERATURE: f64 = 0.7;
+pub(crate) const CLASSIFY_TEMPERATURE: f64 = 0.7;
 
 /// Where a contest takes place.
 struct Field<'a> {

@@ -28,3 +28,5 @@ pub mod sequential;
 pub mod simulate;
 pub mod spend;
 pub(crate) mod watch;
+
+pub(crate) use self::measure::CLASSIFY_TEMPERATURE;

@@ -93,8 +93,8 @@ pub struct TrajectoryFilter {
     pub exit: Option<String>,
     /// The task's id.
     pub task: Option<String>,
-    /// Content id of the harness.
-    pub harness: Option<String>,
+    /// Content ids of harnesses.
+    pub harnesses: Option<Vec<String>>,
     /// Beginning of the id.
     pub id_prefix: Option<String>,
 }
@@ -311,13 +311,15 @@ impl Store {
         &self,
         filter: &TrajectoryFilter,
     ) -> Result<Vec<TrajectoryRow>, StoreError> {
+        let harnesses = filter.harnesses.as_ref();
+        let harnesses = harnesses.map(|ids| serde_json::json!(ids).to_string());
         // A pattern would give meaning to `%` and `_`; the end of a prefix's range needs none.
         let rows = sqlx::query(
             "SELECT id, task, split, harness, policy, correct, exit, completion_tokens, wall_ms, \
              round, done_at FROM trajectory \
              WHERE (?1 IS NULL OR split = ?1) AND (?2 IS NULL OR round = ?2) \
              AND (?3 IS NULL OR (correct = ?3 AND exit <> 'infrastructure')) AND (?4 IS NULL OR exit = ?4) \
-             AND (?5 IS NULL OR task = ?5) AND (?6 IS NULL OR harness = ?6) \
+             AND (?5 IS NULL OR task = ?5) AND (?6 IS NULL OR harness IN (SELECT value FROM json_each(?6))) \
              AND (?7 IS NULL OR substr(id, 1, length(?7)) = ?7) \
              AND id NOT IN (SELECT id FROM ahead) \
              ORDER BY round, done_at, split, task, id",
@@ -327,7 +329,7 @@ impl Store {
         .bind(filter.correct.map(i64::from))
         .bind(&filter.exit)
         .bind(&filter.task)
-        .bind(&filter.harness)
+        .bind(harnesses)
         .bind(&filter.id_prefix)
         .fetch_all(&self.pool)
         .await?;

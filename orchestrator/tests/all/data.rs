@@ -334,6 +334,43 @@ async fn rollouts_under_a_harness_that_is_not_kept_are_exported_if_asked_for() {
     );
 }
 
+/// The gate classifies problems under its head at a temperature of its own.
+#[tokio::test]
+async fn rollouts_under_a_version_at_another_temperature_are_listed_by_its_name() {
+    let place = Place::new();
+    let (workshop, start) = new_run(&place).await;
+    let at = |temperature: f64| {
+        let mut harness = start.clone();
+        harness.middleware.sampling.temperature = temperature;
+        harness
+    };
+    let [warm, unexplained] = [0.7, 0.9].map(at);
+    for harness in [&start, &warm, &unexplained] {
+        roll_out(&workshop, harness, true).await;
+    }
+    drop(workshop);
+    let list = ["trajectories", "list"];
+    let shown = place.run(&list);
+    let id = unexplained.id().to_hex();
+    for name in [" v1 ", " v1 at 0.7 ", &id[..8]] {
+        assert!(shown.contains(name), "{name} in {shown}");
+    }
+    let own = start.id().to_hex();
+    for (name, count) in [
+        ("v1", 2),
+        ("head", 2),
+        ("v1 at 0.7", 1),
+        (&own[..8], 1),
+        (&id[..8], 1),
+    ] {
+        let mut found = place.command(&[&list[..], &["--json", "--harness", name]].concat());
+        let output = found.output().expect("runs");
+        assert!(output.status.success(), "{}", place.transcript(&output));
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(rows.len(), count, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn an_exported_rollout_has_its_tools_and_calls_and_is_imported_as_it_is() {
     let place = Place::new();
