@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((hidden.holds(), hidden.net()), (false, 4));
         let reason = hidden.objection().expect("an objection");
         assert!(
-            reason.contains("(+2 −0 of 20, 4 undecided), below 0 with 3 solved before"),
+            reason.contains("(+2 -0 of 20, 4 undecided), below 0 with 3 solved before"),
             "{reason}"
         );
         assert!(!of(side(5, 5), side(0, 0)).holds());
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!((lost.holds(), lost.net()), (false, 4));
         let reason = lost.objection().expect("an objection");
         assert!(
-            reason.contains("(+0 −0 of 16, 1 left out), below 0 with 1 solved before and left out"),
+            reason.contains("(+0 -0 of 16, 1 left out), below 0 with 1 solved before and left out"),
             "{reason}"
         );
         let both = of(side(5, 0, 0), side(2, 2, 1)).objection();
@@ -292,7 +292,7 @@ mod tests {
         };
         assert_eq!(stage, 2);
         assert!(
-            reason.contains("δ_in is +0.0 points (+2 −2 of 4)"),
+            reason.contains("δ_in is +0.0 points (+2 -2 of 4)"),
             "{reason}"
         );
     }

@@ -137,9 +137,9 @@ impl Counts {
 }
 
 impl std::fmt::Display for Counts {
-    /// As in `+9 −1 of 40`, and `+9 −1 of 37, 2 undecided, 1 left out`.
+    /// As in `+9 -1 of 40`, and `+9 -1 of 37, 2 undecided, 1 left out`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "+{} −{} of {}", self.gained, self.lost, self.pairs)?;
+        write!(f, "+{} -{} of {}", self.gained, self.lost, self.pairs)?;
         for (count, what) in [(self.undecided, "undecided"), (self.gone, "left out")] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!((worst.undecided, worst.withheld, worst.gone), (2, 0, 0));
         assert_eq!(worst.undecided_before, 1);
         assert_eq!(worst.same(), 24.0);
-        assert_eq!(counts.to_string(), "+5 −1 of 30, 6 undecided, 3 left out");
+        assert_eq!(counts.to_string(), "+5 -1 of 30, 6 undecided, 3 left out");
         let sum = counts + counts;
         assert_eq!((sum.undecided, sum.withheld, sum.gone), (12, 8, 6));
         assert_eq!(Delta::of(counts).counts(), counts);

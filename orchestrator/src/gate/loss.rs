@@ -174,7 +174,7 @@ mod tests {
         watch.record(counts(0, 30));
         let figures = watch.finish().figures();
         assert!(
-            figures.starts_with("-75.0 [") && figures.contains("(+0 −30 of 40), e-value "),
+            figures.starts_with("-75.0 [") && figures.contains("(+0 -30 of 40), e-value "),
             "{figures}"
         );
     }

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(
             assessed.objection.as_deref(),
             Some(
-                "δ is +0.0 points (+0 −0 of 119, 1 left out), below 0 with 1 solved before and \
+                "δ is +0.0 points (+0 -0 of 119, 1 left out), below 0 with 1 solved before and \
                  left out now as lost"
             )
         );

@@ -104,7 +104,7 @@ async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_ther
     let reason =
         "round 6: v4 with the base weights beside the best so far, v2 with the base weights";
     assert!(back.reason.starts_with(reason), "{}", back.reason);
-    assert!(back.reason.contains("+0 −12 of 40"), "{}", back.reason);
+    assert!(back.reason.contains("+0 -12 of 40"), "{}", back.reason);
 
     // Started again, it comes to the same.
     drop(scene);

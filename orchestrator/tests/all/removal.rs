@@ -126,7 +126,7 @@ async fn a_patch_that_nobody_misses_goes_and_one_that_is_needed_stays() {
     assert_eq!(version.summary, "P: remove v2: set prompts.task");
     for part in [
         "margin 10 points",
-        "stage 1: +0 −0 of 60; test 1 at level",
+        "stage 1: +0 -0 of 60; test 1 at level",
         " s, 50.00 + 20.00 tokens; the incumbent's ",
     ] {
         assert!(

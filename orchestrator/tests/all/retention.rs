@@ -116,7 +116,7 @@ fn a_patch_that_destroys_a_suite_is_taken_back_and_a_kill_changes_nothing() {
         (&json!("v3"), &json!(["v2"]))
     );
     let reason = back["reason"].as_str().expect("a reason");
-    for part in ["round 1 lost too much", "suite legs", "+0 −20 of 20"] {
+    for part in ["round 1 lost too much", "suite legs", "+0 -20 of 20"] {
         assert!(reason.contains(part), "{part} in {reason}");
     }
     // The round ends, and the next one starts, with the old harness.

@@ -107,12 +107,12 @@ fn sequential_drops_the_hopeless_and_stops_when_one_is_shown() {
         panic!("{:?}", decisions[2].verdict);
     };
     assert!(
-        reason.contains("harm on V_out") && reason.contains("+0 −9 of 20"),
+        reason.contains("harm on V_out") && reason.contains("+0 -9 of 20"),
         "{reason}"
     );
     let detail = decisions[1].detail();
     assert!(
-        detail.contains("stage 2: in +8 −0 of 20, out +1 −0 of 20; test 2 at level"),
+        detail.contains("stage 2: in +8 -0 of 20, out +1 -0 of 20; test 2 at level"),
         "{detail}"
     );
 }
