@@ -285,7 +285,10 @@ fn check_memory(check: &mut Check, path: &FieldPath, memory: &Memory) {
     check.that(
         count as u64 <= u64::from(memory.capacity),
         &path.join("entries"),
-        || format!("{count} entries, and the capacity is {}", memory.capacity),
+        || {
+            let entries = if count == 1 { "entry" } else { "entries" };
+            format!("{count} {entries}, and the capacity is {}", memory.capacity)
+        },
     );
     check.that(
         memory.kind != MemoryKind::None || count == 0,

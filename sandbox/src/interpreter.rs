@@ -106,7 +106,7 @@ impl Interpreter {
         };
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            let last = stderr.lines().last().unwrap_or_default();
+            let last = beginning(stderr.lines().last().unwrap_or_default());
             return Err(not_python(format!("{}, {last}", output.status)));
         }
         // What comes before the last line was printed by start-up hooks of the installation.
@@ -197,6 +197,16 @@ async fn inspect(python: &Path) -> Result<Output, InterpreterError> {
     }
 }
 
+/// The beginning of what a program says: one that is no Python may repeat all that it was asked.
+fn beginning(said: &str) -> String {
+    /// Characters of a sentence on what is wrong.
+    const MOST: usize = 80;
+    match said.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &said[..end]),
+        None => said.to_owned(),
+    }
+}
+
 /// Dynamic loaders: executing a program executes its loader as well.
 fn loaders() -> impl Iterator<Item = PathBuf> {
     ["/lib", "/lib64"]
@@ -251,10 +261,15 @@ mod tests {
             .await
             .unwrap_err();
         assert!(matches!(missing, InterpreterError::Missing { .. }));
-        let other = Interpreter::find(Path::new("/bin/true")).await.unwrap_err();
-        assert!(
-            matches!(other, InterpreterError::NotPython { .. }),
-            "{other}"
-        );
+        // The second one names the file that it was to show: the whole question.
+        for program in ["/bin/true", "/bin/ls"] {
+            let other = Interpreter::find(Path::new(program)).await.unwrap_err();
+            assert!(
+                matches!(other, InterpreterError::NotPython { .. }),
+                "{other}"
+            );
+            let said = other.to_string();
+            assert!(said.chars().count() < 160, "{said}");
+        }
     }
 }

@@ -171,9 +171,7 @@ fn names_are_unique_known_and_fit_for_files() {
 
 #[test]
 fn memory_holds_no_more_than_its_capacity() {
-    assert_one("1 entries, and the capacity is 0", |h| {
-        h.memory.capacity = 0
-    });
+    assert_one("1 entry, and the capacity is 0", |h| h.memory.capacity = 0);
     assert_one("kind none shows no entries", |h| {
         h.memory.kind = MemoryKind::None
     });

@@ -36,7 +36,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     allow_weak_sandbox: bool,
     /// Print the report as JSON at the end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     json: bool,
 }
 

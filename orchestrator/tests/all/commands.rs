@@ -161,6 +161,16 @@ fn plan_of_a_run_that_could_start() {
 }
 
 #[test]
+fn a_plan_is_not_taken_for_a_report() {
+    let plan = ["run", "--config", "run.yaml", "--dry-run", "--json"];
+    let said = Place::new().run(&plan);
+    let reason = "error: the argument '--dry-run' cannot be used with '--json'\n";
+    let turned = "error: the argument '--json' cannot be used with '--dry-run'\n";
+    assert!(said.contains(reason) || said.contains(turned), "{said}");
+    assert!(said.ends_with("--- exit 2\n"), "{said}");
+}
+
+#[test]
 fn a_plan_has_the_limits_of_the_whole_run() {
     let place = Place::new();
     place.write("tasks.jsonl", &tasks(8));
