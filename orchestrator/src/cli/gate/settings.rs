@@ -62,37 +62,47 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
     })
 }
 
+/// A setting that only some modes can have.
+struct Limit {
+    is_given: bool,
+    field: &'static str,
+    fits: fn(Mode) -> bool,
+    /// What the other modes lack.
+    lack: &'static str,
+}
+
 /// The modes that are asked for: of all, where none is named, those that every setting is for.
 pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
-    let limits: [(bool, &'static str, fn(Mode) -> bool, &str); 3] = [
-        (
-            args.candidates > 1,
-            "--candidates",
-            Mode::has_candidates,
-            "has no cycles of candidates",
-        ),
-        (
-            args.effect_out.is_some(),
-            "--effect-out",
-            Mode::has_sides,
-            "doesn't tell V_in from V_out",
-        ),
-        (
-            args.pool.is_some(),
-            "--pool",
-            Mode::has_sides,
-            "doesn't tell V_in from V_out; it takes --problems",
-        ),
+    let limits = [
+        Limit {
+            is_given: args.candidates > 1,
+            field: "--candidates",
+            fits: Mode::has_candidates,
+            lack: "has no cycles of candidates",
+        },
+        Limit {
+            is_given: args.effect_out.is_some(),
+            field: "--effect-out",
+            fits: Mode::has_sides,
+            lack: "doesn't tell V_in from V_out",
+        },
+        Limit {
+            is_given: args.pool.is_some(),
+            field: "--pool",
+            fits: Mode::has_sides,
+            lack: "doesn't tell V_in from V_out; it takes --problems",
+        },
     ];
-    let given: Vec<_> = limits.into_iter().filter(|limit| limit.0).collect();
-    for &(_, field, fits, lack) in &given {
-        if let Some(mode) = args.mode.iter().find(|mode| !fits(**mode)) {
-            return Err(impossible(field, &format!("mode {} {lack}", mode.name())));
+    let given: Vec<Limit> = limits.into_iter().filter(|limit| limit.is_given).collect();
+    for limit in &given {
+        if let Some(mode) = args.mode.iter().find(|mode| !(limit.fits)(**mode)) {
+            let reason = format!("mode {} {}", mode.name(), limit.lack);
+            return Err(impossible(limit.field, &reason));
         }
     }
     let is_meant = |mode: &Mode| {
         let is_named = args.mode.is_empty() || args.mode.contains(mode);
-        is_named && given.iter().all(|(_, _, fits, _)| fits(*mode))
+        is_named && given.iter().all(|limit| (limit.fits)(*mode))
     };
     Ok(Mode::ALL.into_iter().filter(is_meant).collect())
 }
