@@ -17,9 +17,10 @@ use crate::clock::unix_seconds;
 use crate::config::{Config, Loaded, MatrixKind};
 use crate::critic_chat::ServedChat;
 use crate::error::RunError;
+use crate::gate::outlook;
 use crate::golds;
 use crate::history::History;
-use crate::observer::Observer;
+use crate::observer::{Notice, Observer};
 use crate::reference::Reference;
 use crate::report::{EvaluateRow, Report};
 use crate::signs::Signs;
@@ -94,6 +95,10 @@ pub async fn run(
     let stop = Arc::new(Stop::new(directory.join("stop"), Some(budget)));
     on_stop(Arc::clone(&stop));
     let observer = signs.watching(observer);
+    let is_greedy = starting.middleware.sampling.temperature == 0.0;
+    if let Some(warning) = outlook::warning(&loaded.config.gate, splits.gate.len(), is_greedy) {
+        observer.notice(Notice::Warning(warning));
+    }
     let outcome = async {
         let is_untouched = store.is_untouched().await?;
         let registry = open_registry(&directory, &starting, is_untouched)?;

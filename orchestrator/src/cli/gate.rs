@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use self::settings::{case, check_runs, modes, scene};
+use self::settings::{case, check_runs, modes, real, scene};
 use self::text::{describe_run, overview};
 use super::print;
 use crate::config::{GateConfig, GateMode};
@@ -181,9 +181,9 @@ pub(crate) struct SimulateArgs {
     /// Simulate whole runs in mode sequential, with this many proposals each.
     #[arg(long, value_name = "N", conflicts_with_all = ["effects", "mode"])]
     proposals: Option<u32>,
-    /// Proposals of a run that have an effect, anywhere in it.
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "proposals")]
-    real: u32,
+    /// Proposals of a run that have an effect, anywhere in it [default: one in ten].
+    #[arg(long, value_name = "N", requires = "proposals")]
+    real: Option<u32>,
     /// Their effect.
     #[arg(long, value_name = "E", default_value_t = 0.2, requires = "proposals")]
     effect: f64,
@@ -203,7 +203,7 @@ fn simulate(args: &SimulateArgs) -> Result<ExitCode, RunError> {
     if let Some(proposals) = args.proposals {
         check_runs(args, proposals)?;
         let runs = args.decisions.unwrap_or(RUNS);
-        let result = run(&scene, proposals, args.real, args.effect, runs);
+        let result = run(&scene, proposals, real(args, proposals), args.effect, runs);
         print(&if args.json {
             serde_json::to_string_pretty(&result).unwrap_or_default()
         } else {

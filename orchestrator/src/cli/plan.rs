@@ -12,6 +12,7 @@ use crate::config::{
 };
 use crate::counted::counted;
 use crate::error::{RunError, told};
+use crate::gate::outlook;
 use crate::golds;
 use crate::judges;
 use crate::serving;
@@ -34,7 +35,7 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         Ok(splits) => {
             sizes = sizes.fitted(splits.available);
             match golds::check(loaded, &splits) {
-                Ok(()) => warnings = golds::warnings(loaded, &splits),
+                Ok(()) => warnings.extend(golds::warnings(loaded, &splits)),
                 Err(error) => problems.push(error),
             }
             counted(splits.available, "problem")
@@ -126,7 +127,9 @@ pub(crate) async fn dry_run(loaded: &Loaded, root: &Path) -> Result<ExitCode, Ru
         problems.push(RunError::NoCuda);
     }
     lines.push(String::new());
-    lines.extend(steps(config, sizes));
+    let is_greedy = harness.middleware.sampling.temperature == 0.0;
+    lines.extend(steps(config, sizes, is_greedy));
+    warnings.extend(outlook::warning(&config.gate, sizes.gate, is_greedy));
     print(&lines.join("\n"));
     for warning in &warnings {
         say(&format!("warning: {warning}"));
@@ -189,7 +192,7 @@ async fn check_critic(
 }
 
 /// Rollouts and steps of each part, with upper bounds where measurements decide.
-fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
+fn steps(config: &Config, sizes: SplitConfig, is_greedy: bool) -> Vec<String> {
     let Config {
         run,
         harness_loop: patches,
@@ -229,7 +232,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             "    classify   {} on gate problems, once a version",
             counted(sizes.gate, "rollout")
         ),
-        format!("    decide     {}", decide(gate, sizes, candidates)),
+        format!(
+            "    decide     {}",
+            decide(gate, sizes, candidates, is_greedy)
+        ),
     ];
     if serving::trains(config) {
         let gather = weights.gather_tasks.min(sizes.evolve) * weights.samples as usize;
@@ -292,7 +298,10 @@ fn steps(config: &Config, sizes: SplitConfig) -> Vec<String> {
             sft.batch,
             sft.learning_rate()
         ));
-        lines.push(format!("    decide     {}", decide(gate, sizes, 1)));
+        lines.push(format!(
+            "    decide     {}",
+            decide(gate, sizes, 1, is_greedy)
+        ));
     } else {
         lines.push(
             "  model loop: off (policy.adapters is none, or model_loop.is_enabled is false)".into(),
@@ -367,10 +376,16 @@ fn selection(weights: &ModelLoopConfig) -> String {
 }
 
 /// Most rollouts of a decision on `candidates` and the incumbent.
-fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize) -> String {
+fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize, is_greedy: bool) -> String {
     // Both sides of a stage; the fixed modes fill a small side by up to four samples.
     let fixed = (2 * gate.tasks).min(4 * sizes.gate);
     let look = (2 * gate.tasks).min(sizes.gate);
+    // Under greedy decoding the looks end when a side's problems do.
+    let looks = if is_greedy {
+        gate.max_samples.min(sizes.gate.div_ceil(gate.tasks))
+    } else {
+        gate.max_samples
+    };
     let who = counted(candidates, "candidate");
     match gate.mode {
         GateMode::Paper => format!(
@@ -385,7 +400,7 @@ fn decide(gate: &GateConfig, sizes: SplitConfig, candidates: usize) -> String {
         GateMode::Sequential => format!(
             "up to {} rollouts a look for {who} and the incumbent, at most {}",
             look * (1 + candidates),
-            counted(gate.max_samples, "look")
+            counted(looks, "look")
         ),
     }
 }

@@ -12,8 +12,9 @@
 //! [`evidence`] counts and estimates, [`martingale`] holds the mathematics, [`decide`] the paper's
 //! rule and [`sequential`] when to stop; [`question`] asks the same of removals, which needn't gain.
 //! [`plan`] chooses problems, [`contest`] lets candidates compete until there is a [`decision`] on each, and
-//! [`measure`] or [`simulate`] drives it. [`spend`] says what the arms took. [`loss`] looks the other way:
-//! whether what was let in does worse than what was there before, by rollouts that [`watch`] makes.
+//! [`measure`] or [`simulate`] drives it. [`outlook`] says beforehand what that can tell at best.
+//! [`spend`] says what the arms took. [`loss`] looks the other way: whether what was let in does worse than what was
+//! there before, by rollouts that [`watch`] makes.
 
 pub mod contest;
 pub mod decide;
@@ -22,6 +23,7 @@ pub mod evidence;
 pub mod loss;
 pub mod martingale;
 mod measure;
+pub(crate) mod outlook;
 pub mod plan;
 pub mod question;
 pub mod sequential;

@@ -581,7 +581,12 @@ fn the_gate_is_simulated_with_the_same_result_for_the_same_seed() {
         cells[0]["rejected"].as_f64().expect("a share")
     };
     assert!(shown("200") > shown("20"));
+    // As `retention.max_drop_points` may be.
+    let none = simulate(&["--mode", "retention", "--margin", "0", "--decisions", "40"]);
+    assert!(none["retention"].is_array(), "{none}");
 
+    let few = simulate(&["--proposals", "12", "--decisions", "2"]);
+    assert_eq!(few["real"], 2);
     let run = simulate(&["--proposals", "30", "--real", "5", "--decisions", "4"]);
     assert_eq!((&run["proposals"], &run["real"]), (&30.into(), &5.into()));
     assert!(run["found"].as_f64().expect("a share") > 0.5, "{run}");
@@ -604,7 +609,8 @@ fn the_simulation_explains_its_settings_and_refuses_impossible_ones() {
         &["--alike", "2"],
         &["--margin", "0"],
         &["--effects", "-0.05,-2"],
-        &["--proposals", "5"],
+        &["--margin", "51", "--mode", "retention"],
+        &["--proposals", "5", "--real", "6"],
         &["--candidates", "4", "--mode", "paper,retention"],
         &["--candidates", "4", "--proposals", "50"],
         &["--effect-out", "-5"],

@@ -13,13 +13,12 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         tasks: args.tasks,
         max_samples: args.max_samples,
         false_discovery_rate: args.level,
-        retest_margin_points: args.margin,
         ..GateConfig::default()
     };
+    check_margin(args)?;
     gate.check().map_err(|(field, reason)| match field {
         "gate.tasks" => impossible("--tasks", reason),
         "gate.max_samples" => impossible("--max-samples", reason),
-        "gate.retest_margin_points" => impossible("--margin", reason),
         _ => impossible("--level", reason),
     })?;
     let is_effect = |effect: &f64| (-1.0..=1.0).contains(effect);
@@ -60,6 +59,23 @@ pub(super) fn scene(args: &SimulateArgs) -> Result<Scene, RunError> {
         alike: args.alike,
         seed: args.seed,
     })
+}
+
+/// Check the margin by what it is in the modes that are asked for.
+fn check_margin(args: &SimulateArgs) -> Result<(), RunError> {
+    let removals = GateConfig {
+        retest_margin_points: args.margin,
+        ..GateConfig::default()
+    };
+    let is_asked = |mode| args.mode.is_empty() || args.mode.contains(&mode);
+    if let (true, Err((_, reason))) = (is_asked(Mode::Removal), removals.check()) {
+        return Err(impossible("--margin", &format!("mode removal: {reason}")));
+    }
+    // As `retention.max_drop_points`.
+    if !(0.0..=50.0).contains(&args.margin) {
+        return Err(impossible("--margin", "must lie between 0 and 50"));
+    }
+    Ok(())
 }
 
 /// A setting that only some modes can have.
@@ -107,13 +123,16 @@ pub(super) fn modes(args: &SimulateArgs) -> Result<Vec<Mode>, RunError> {
     Ok(Mode::ALL.into_iter().filter(is_meant).collect())
 }
 
+/// Proposals of a run that have an effect.
+pub(super) fn real(args: &SimulateArgs, proposals: u32) -> u32 {
+    args.real.unwrap_or(proposals.div_ceil(10))
+}
+
 /// Check what whole runs of so many proposals are asked to be like.
 pub(super) fn check_runs(args: &SimulateArgs, proposals: u32) -> Result<(), RunError> {
-    if args.real > proposals {
-        let reason = format!(
-            "{} of {proposals} proposals can't have an effect",
-            args.real
-        );
+    let real = real(args, proposals);
+    if real > proposals {
+        let reason = format!("{real} of {proposals} proposals can't have an effect");
         return Err(impossible("--real", &reason));
     }
     if args.candidates > 1 {

@@ -1,0 +1,66 @@
+//! What a gate can tell from the pairs that it can have, before any is made.
+
+use super::martingale::{Discoveries, log_benefit};
+use crate::config::{GateConfig, GateMode};
+use crate::counted::counted;
+
+/// Share of the pairs: a gate that needs more gained ones than this for its first acceptance is warned of.
+const SMALL: f64 = 0.05;
+
+/// Pairs that the first sequential decision of a run accepts at the least, if all are gained.
+fn least_gained(gate: &GateConfig) -> u32 {
+    let first = Discoveries::new(gate.false_discovery_rate).enter(1)[0];
+    let is_enough = |gained: &u32| {
+        let gained = (f64::from(*gained), 0.0);
+        log_benefit(gained, gained) >= first.log_threshold()
+    };
+    // Every gained pair multiplies the e-value by more than one: some number is enough.
+    (1..).find(is_enough).unwrap_or(u32::MAX)
+}
+
+/// A warning where greedy decoding leaves mode `sequential` so few pairs that it accepts large gains alone.
+///
+/// A sampled policy can be asked again on the same problems, up to `gate.max_samples` times.
+pub(crate) fn warning(gate: &GateConfig, problems: usize, is_greedy: bool) -> Option<String> {
+    let least = least_gained(gate);
+    if gate.mode != GateMode::Sequential || !is_greedy {
+        return None;
+    }
+    if f64::from(least) <= SMALL * problems as f64 {
+        return None;
+    }
+    let pairs = counted(problems, "gate problem");
+    let what = if least as usize > problems {
+        format!("no decision can accept anything: it takes {least} pairs gained and none lost")
+    } else {
+        let points = 100.0 * f64::from(least) / problems as f64;
+        format!(
+            "the first decision accepts no less than {least} gained and none lost, {points:.0} points"
+        )
+    };
+    Some(format!(
+        "gate.mode sequential has one pair for each of {pairs}, since the starting harness decodes greedily, and {what}; \
+         more problems (tasks.splits.gate), a temperature above 0 or mode confirmed tell smaller gains"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_greedy_pairs_are_warned_of_where_they_decide() {
+        let gate = GateConfig::default();
+        assert_eq!(least_gained(&gate), 8);
+        let warned = |problems| warning(&gate, problems, true);
+        let points = |problems| warned(problems).is_some_and(|said| said.contains("10 points"));
+        assert!(points(80) && warned(159).is_some() && warned(160).is_none());
+        let none = "no decision can accept anything: it takes 8 pairs";
+        assert!(warned(7).is_some_and(|said| said.contains(none)));
+        assert!(warned(8).is_some_and(|said| said.contains("100 points")));
+
+        assert!(warning(&gate, 4, false).is_none(), "they are sampled again");
+        let mode = GateMode::Confirmed;
+        assert!(warning(&GateConfig { mode, ..gate }, 4, true).is_none());
+    }
+}
