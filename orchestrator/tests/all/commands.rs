@@ -426,7 +426,10 @@ fn a_verifier_with_a_slash_is_sought_beside_the_configuration_and_a_bare_name_on
     let plan = |program: &str| {
         let verifier = format!("{{command: {{program: {program}}}}}");
         let config = CONFIG.replace("{numeric: {tolerance: 1.0e-4}}", &verifier);
-        place.write("set/run.yaml", &config);
+        place.write(
+            "set/run.yaml",
+            &format!("{config}gate: {{mode: confirmed}}\n"),
+        );
         place.run(&["run", "--config", "set/run.yaml", "--dry-run"])
     };
     for there in ["./check", "../set/check", "sh"] {

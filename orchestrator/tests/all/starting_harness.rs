@@ -17,7 +17,10 @@ fn place() -> Place {
     let place = Place::new();
     place.write("tasks.jsonl", &tasks(8));
     place.write("model.gguf", "not read by a plan");
-    place.write("run.yaml", &CONFIG.replace("harness: naive", "harness: h"));
+    place.write(
+        "run.yaml",
+        &CONFIG.replace("harness: naive", "harness: h\ngate: {mode: confirmed}"),
+    );
     write_harness(&place, "h", str::to_owned);
     place
 }
