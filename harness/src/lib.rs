@@ -11,6 +11,7 @@
 //! - [`folder`]: the harness as a folder of files that a person can read and `git diff`.
 //! - [`mod@diff`]: which fields differ between two harnesses; [`mod@undo`]: taking an old change back;
 //!   [`change`]: what a patch does, wherever the entries of lists stand.
+//! - [`shipped`]: the harnesses that a first run starts from.
 //! - [`json`] and [`yaml`]: strict readers; a key that occurs twice is an error in both.
 
 pub mod canonical;
@@ -24,8 +25,8 @@ pub mod field_path;
 pub mod folder;
 pub mod json;
 pub mod middleware;
-pub mod naive;
 pub mod patch;
+pub mod shipped;
 mod skill_markdown;
 pub mod undo;
 pub mod validate;
@@ -45,8 +46,8 @@ pub use json::JsonError;
 pub use middleware::{
     CallFormat, Context, Hook, HookPoint, Hooks, Middleware, Protocol, RetryExit, Runtime, Sampling,
 };
-pub use naive::naive;
 pub use patch::{Patch, PatchError, PatchOp, PatchOpKind};
+pub use shipped::{Shipped, naive};
 pub use undo::{UndoError, undo};
 pub use validate::{Problem, validate};
 pub use yaml::YamlError;

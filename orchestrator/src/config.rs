@@ -101,7 +101,7 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// The problems and how they are split.
     pub tasks: TaskConfig,
-    /// The starting harness: a folder, or `naive`.
+    /// The starting harness: a folder, or a built-in one (`naive`, `reasoning`).
     pub harness: String,
     /// What one problem may cost, equal for everything that is compared; and what the run may.
     pub budget: BudgetConfig,

@@ -28,7 +28,8 @@ use crate::stop::Stop;
 use crate::store::Store;
 use crate::trained_weights;
 use crate::workshop::{
-    Environment, Parts, Workshop, check_asked, read_harness, read_harness_folder, run_name,
+    Environment, Parts, Workshop, built_in_names, check_asked, read_built_in, read_harness,
+    read_harness_folder, run_name,
 };
 
 /// Folder of evaluations, beside the runs.
@@ -37,8 +38,8 @@ pub const FOLDER: &str = "evaluations";
 /// What is to be scored.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// A folder, `naive`, or a version of the configuration's run, such as `v3`; none is the
-    /// configuration's own starting harness.
+    /// A folder, the name of a built-in harness, or a version of the configuration's run, such as `v3`;
+    /// none is the configuration's own starting harness.
     pub harness: Option<String>,
     /// Beginning of the id of weights of the configuration's run; none is the base model.
     pub adapter: Option<String>,
@@ -247,11 +248,7 @@ fn find_harness(
     if folder.join("harness.yaml").is_file() {
         return Ok((wanted.to_owned(), read_harness_folder(folder)?));
     }
-    if wanted == "naive" {
-        let harness = harness::naive().map_err(|error| RunError::Harness {
-            path: PathBuf::from(wanted),
-            reason: error.to_string(),
-        })?;
+    if let Some(harness) = read_built_in(wanted)? {
         return Ok((wanted.to_owned(), harness));
     }
     let registry = registry_path(run);
@@ -259,7 +256,8 @@ fn find_harness(
         return Err(RunError::Harness {
             path: PathBuf::from(wanted),
             reason: format!(
-                "neither a harness folder, nor a version: there is no run {} yet",
+                "neither a harness folder, nor a built-in harness ({}), nor a version: there is no run {} yet",
+                built_in_names(),
                 run.display()
             ),
         });

@@ -17,6 +17,7 @@ use rollout::tools::ToolRunner;
 use rollout::trajectory::RolloutBudget;
 use sandbox::{HelperCommand, Sandbox, SandboxError, SandboxOptions};
 
+pub(crate) use self::harness_folder::{built_in_names, read_built_in};
 pub use self::harness_folder::{read_harness, read_harness_folder};
 use self::policies::Ready;
 pub(crate) use self::policies::local_id;

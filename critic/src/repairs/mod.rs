@@ -71,3 +71,28 @@ fn if_any(ops: impl IntoIterator<Item = PatchOp>) -> Option<Vec<PatchOp>> {
     let ops: Vec<PatchOp> = ops.into_iter().collect();
     (!ops.is_empty()).then_some(ops)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_raises_a_limit_never_lowers_one() {
+        let mut generous = harness::shipped::REASONING
+            .read()
+            .expect("the shipped harness");
+        let tool = generous.tools.values_mut().next().expect("a tool");
+        tool.limits.memory_mib = 4096;
+        tool.limits.output_chars = 20_000;
+        for (repair, dimension) in [
+            (middleware::TURNS_UP, Dimension::Mid),
+            (middleware::TOKENS_UP, Dimension::Mid),
+            (middleware::CONTEXT_UP, Dimension::Mid),
+            (tools::TIMEOUT_UP, Dimension::T),
+            (tools::MEMORY_UP, Dimension::T),
+            (tools::OUTPUT_UP, Dimension::T),
+        ] {
+            assert_eq!(repair.patch(&generous, dimension), None, "{}", repair.name);
+        }
+    }
+}

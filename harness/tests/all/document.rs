@@ -1,30 +1,45 @@
-use harness::{Example, Harness, Hook, HookPoint, Hooks, ToolName};
+use harness::{CallFormat, Example, Harness, Hook, HookPoint, Hooks, Shipped, ToolName, shipped};
 use serde_json::{Value, json};
 
 use crate::world;
 
 #[test]
-fn the_starting_harness_is_the_shipped_folder_and_valid() {
-    let harness = harness::naive().unwrap();
-    assert_eq!(harness.name, "naive");
-    assert_eq!(
-        harness
-            .tools
-            .keys()
-            .map(ToolName::as_str)
-            .collect::<Vec<_>>(),
-        ["python"]
-    );
-    assert_eq!(harness.middleware.hooks, Hooks::default());
-    assert_eq!(harness.prompts.examples, Vec::<Example>::new());
-    assert_eq!(harness.tools["python"].code_argument(), Some("code"));
+fn a_starting_harness_is_its_shipped_folder_and_plain() {
+    for shipped in shipped::ALL {
+        let harness = Shipped::named(shipped.name).unwrap().read().unwrap();
+        assert_eq!(harness.name, shipped.name);
+        let tools: Vec<&str> = harness.tools.keys().map(ToolName::as_str).collect();
+        assert_eq!(tools, ["python"]);
+        assert_eq!(harness.middleware.hooks, Hooks::default());
+        assert_eq!(harness.prompts.examples, Vec::<Example>::new());
+        assert_eq!(harness.tools["python"].code_argument(), Some("code"));
+    }
+    assert_eq!(shipped::NAIVE.read(), harness::naive());
+    assert!(Shipped::named("absent").is_none());
 }
 
 #[test]
 fn the_list_of_shipped_files_is_complete_and_written_as_we_write() {
-    let written = harness::to_files(&harness::naive().unwrap());
-    let shipped = harness::naive::FILES.map(|(file, text)| (file.to_owned(), text.to_owned()));
-    assert_eq!(written, shipped.into());
+    for shipped in shipped::ALL {
+        let written = harness::to_files(&shipped.read().unwrap());
+        let files = shipped
+            .files
+            .map(|(file, text)| (file.to_owned(), text.to_owned()));
+        assert_eq!(written, files.into(), "{}", shipped.name);
+    }
+}
+
+#[test]
+fn the_harness_for_reasoning_samples_and_leaves_room() {
+    let middleware = shipped::REASONING.read().unwrap().middleware;
+    let sampling = &middleware.sampling;
+    let drawn = (sampling.temperature, sampling.top_p, sampling.top_k);
+    assert_eq!(drawn, (0.6, 0.95, 20));
+    // The form that Qwen3 was trained on.
+    assert_eq!(middleware.protocol.call_format, CallFormat::Xml);
+    // A reply may take what the configuration's budget gives a problem, with as much for what it answers to.
+    assert_eq!(middleware.protocol.max_tokens_per_turn, 16_384);
+    assert_eq!(middleware.context.max_tokens, 2 * 16_384);
 }
 
 #[test]

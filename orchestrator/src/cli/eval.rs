@@ -19,8 +19,8 @@ pub(crate) struct EvalArgs {
     /// Configuration: policy, model, budget and verifier are taken from it.
     #[arg(long, value_name = "FILE")]
     config: String,
-    /// A harness folder, `naive`, or a version of the configuration's run, as in v3; without it, the
-    /// configuration's starting harness.
+    /// A harness folder, a built-in harness (naive, reasoning), or a version of the configuration's run,
+    /// as in v3; without it, the configuration's starting harness.
     #[arg(long, value_name = "HARNESS")]
     harness: Option<String>,
     /// Problems as JSON lines; without it, the configuration's sealed test problems.

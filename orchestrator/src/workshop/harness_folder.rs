@@ -6,13 +6,13 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use harness::Harness;
 use harness::folder::{check_file, check_folder};
+use harness::{Harness, Shipped, shipped};
 
 use crate::config::Loaded;
 use crate::error::RunError;
 
-/// Read a starting harness: a folder, or `naive`.
+/// Read a starting harness: a folder, or one that is built in.
 ///
 /// # Errors
 /// When the folder can't be read or is no harness.
@@ -22,16 +22,27 @@ pub fn read_harness(loaded: &Loaded) -> Result<Harness, RunError> {
     if path.is_dir() {
         return read_harness_folder(&path);
     }
-    if name == "naive" {
-        return harness::naive().map_err(|error| RunError::Harness {
-            path: PathBuf::from(name),
-            reason: error.to_string(),
-        });
-    }
-    Err(RunError::Harness {
+    read_built_in(name)?.ok_or_else(|| RunError::Harness {
         path,
-        reason: "no such folder (the built-in harness is `naive`)".into(),
+        reason: format!("no such folder (built-in harnesses: {})", built_in_names()),
     })
+}
+
+/// The built-in harness of this name, if there is one.
+///
+/// # Errors
+/// When it can't be read.
+pub(crate) fn read_built_in(name: &str) -> Result<Option<Harness>, RunError> {
+    let found = Shipped::named(name).map(|shipped| shipped.read());
+    found.transpose().map_err(|error| RunError::Harness {
+        path: PathBuf::from(name),
+        reason: error.to_string(),
+    })
+}
+
+/// The names of the built-in harnesses, for a message.
+pub(crate) fn built_in_names() -> String {
+    shipped::ALL.map(|shipped| shipped.name).join(", ")
 }
 
 /// Read a harness from its folder.

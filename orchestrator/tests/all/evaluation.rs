@@ -1,8 +1,8 @@
 //! `coharness eval` and `coharness trajectories` against a server that knows some of the answers.
 
 use std::io::{BufRead, BufReader};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
@@ -109,7 +109,8 @@ fn an_evaluation_gives_rates_cost_and_exits_once() {
     }
     let missing = place.run(&[&EVAL[..], &["v3"]].concat());
     assert!(
-        missing.contains("there is no run") && missing.ends_with("--- exit 2\n"),
+        missing.contains("a built-in harness (naive, reasoning), nor a version: there is no run")
+            && missing.ends_with("--- exit 2\n"),
         "{missing}"
     );
     let unread = place.run(&["eval", "--config", "run.yaml", "--tasks", "absent.jsonl"]);
@@ -117,6 +118,33 @@ fn an_evaluation_gives_rates_cost_and_exits_once() {
         unread.contains("error: cannot read absent.jsonl: No such file")
             && unread.ends_with("--- exit 2\n"),
         "{unread}"
+    );
+}
+
+#[test]
+fn the_harness_for_reasoning_is_sampled_and_calls_in_tags() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let url = server::serve(move |request| {
+        let drawn = json!([request["temperature"], request["top_p"], request["top_k"]]);
+        log.lock().expect("lock").push(drawn);
+        let number = server::number(request);
+        let said = if request["messages"].to_string().contains("Tool output") {
+            format!("It is \\boxed{{{}}}.", number + 1)
+        } else {
+            let code = format!("print({number} + 1)");
+            let call = json!({"name": "python", "arguments": {"code": code}});
+            format!("<tool_call>\n{call}\n</tool_call>")
+        };
+        Answer::Says(format!("<think>\nIt is \\boxed{{0}}.\n</think>\n\n{said}"))
+    });
+    let place = place(&url);
+    let result = json_of(&place, &[&EVAL[..], &["reasoning", "--json"]].concat());
+    assert_eq!(result["pass_at"][0]["estimate"], 1.0);
+    assert_eq!(result["exits"], json!({"answered": 24}));
+    assert_eq!(
+        *asked.lock().expect("lock"),
+        vec![json!([0.6, 0.95, 20]); 48]
     );
 }
 
@@ -253,7 +281,7 @@ fn a_server_that_asks_for_a_long_pause_gets_it_until_someone_stops() {
 fn a_flood_is_stopped_and_shown_by_its_ends() {
     const FLOOD: &str =
         "import os\nos.write(1, b'begin ' * 100)\nb = b'x' * 65536\nwhile True: os.write(1, b)";
-    let results = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let results = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&results);
     let url = server::serve(move |request| {
         let messages = request["messages"].as_array().expect("messages");

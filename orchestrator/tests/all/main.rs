@@ -130,9 +130,9 @@ pub(crate) fn tasks(count: usize) -> String {
         .collect()
 }
 
-/// Writes the shipped harness to the folder `name` of a place, with `change` made to every file.
+/// Writes the plainest shipped harness to the folder `name` of a place, with `change` made to every file.
 pub(crate) fn write_harness(place: &Place, name: &str, change: impl Fn(&str) -> String) {
-    for (file, text) in harness::naive::FILES {
+    for (file, text) in harness::shipped::NAIVE.files {
         place.write(&format!("{name}/{file}"), &change(text));
     }
 }

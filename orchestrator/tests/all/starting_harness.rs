@@ -7,7 +7,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::server::{Answer, config, serve};
+use serde_json::json;
+
+use crate::server::{Answer, config, serve, serve_all};
 use crate::{CONFIG, Place, tasks, write_harness};
 
 const PLAN: [&str; 4] = ["run", "--config", "run.yaml", "--dry-run"];
@@ -142,6 +144,33 @@ fn a_run_that_made_no_rollout_begins_with_the_harness_as_it_is_mended() {
             format!("{text}\n--- stderr\n--- exit 0\n")
         );
     }
+}
+
+#[test]
+fn a_built_in_harness_is_taken_by_its_name_under_any_policy_and_a_folder_goes_first() {
+    let place = place();
+    let url = serve_all(|_, _| Answer::Body(json!({"data": [{"id": "m"}]})));
+    let served = config(&url, "{evolve: 2, gate: 4, test: 2}", "");
+    // It is sampled, so that few gate problems are no reason for a warning.
+    for config in [CONFIG, served.as_str()] {
+        place.write(
+            "run.yaml",
+            &config.replace("harness: naive", "harness: reasoning"),
+        );
+        let line = planned(&place);
+        assert!(
+            line.starts_with("harness    reasoning (reasoning), id "),
+            "{line}"
+        );
+    }
+    write_harness(&place, "reasoning", |text| {
+        text.replace("temperature: 0.0", "temperature: 0.5")
+    });
+    let line = planned(&place);
+    assert!(
+        line.starts_with("harness    reasoning (naive), id "),
+        "{line}"
+    );
 }
 
 #[test]
