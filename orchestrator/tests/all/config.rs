@@ -350,7 +350,9 @@ fn the_papers_limit_on_an_evaluation_stands_ready_as_a_mean() {
     let (seconds, at_a_time, rollouts) = (12_000.0, 64.0, 60.0 * 16.0);
     let mean = seconds * at_a_time / rollouts;
     assert_eq!(limits.seconds_per_problem, Some(mean));
-    let runtime = harness::naive()
+    let harness = harness::Shipped::named(&config.harness).expect("a built-in harness");
+    let runtime = harness
+        .read()
         .expect("the shipped harness")
         .middleware
         .runtime;
