@@ -146,11 +146,11 @@ impl<'a> Run<'a> {
     ) -> Result<Completion, ExitReason> {
         let middleware = &self.harness.middleware;
         let per_turn = middleware.protocol.max_tokens_per_turn;
+        // What the budget says comes first, and no more is asked for than it leaves.
+        let reply = per_turn.min(self.tokens_left()?);
         // The conversation only grows, so this needs no tokeniser to be certain. The policy itself
         // checks the exact length where it can.
-        if self.context_used + u64::from(per_turn) > u64::from(middleware.context.max_tokens) {
-            // What the budget says comes first.
-            self.tokens_left()?;
+        if self.context_used + u64::from(reply) > u64::from(middleware.context.max_tokens) {
             self.record.note(Event::ContextLimit);
             return Err(ExitReason::ContextLimit);
         }

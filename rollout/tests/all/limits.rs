@@ -102,6 +102,17 @@ async fn a_full_context_ends_a_rollout() {
         .await;
     assert_eq!(outcome.trajectory.exit, ExitReason::ContextLimit);
     assert_eq!(outcome.requests.len(), 1);
+    // Of the budget 90 are left, for which there is room.
+    let outcome = script(FENCED)
+        .with(|script| script.harness.middleware.context.max_tokens = 300)
+        .with(|script| script.budget.max_tokens = 100)
+        .reply(code("1"))
+        .run(printed("1"))
+        .reply(reply("\\boxed{1}"))
+        .play()
+        .await;
+    assert_eq!(outcome.trajectory.exit, ExitReason::Answered);
+    assert_eq!(outcome.requests[1].max_tokens, 90);
     let reason = "too long".to_owned();
     let outcome = script(FENCED)
         .refuse(PolicyError::ContextOverflow { reason })
