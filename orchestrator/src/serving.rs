@@ -70,10 +70,17 @@ pub(crate) fn policy(
     options.is_streaming = *stream;
     options.wants_token_ids = *token_ids;
     options.most_in_flight = *in_flight;
-    // Of a short rollout two minutes may be all, whatever its server does.
-    let half = Duration::from_secs(config.budget.seconds_per_problem) / 2;
-    options.unheard = options.unheard.min(half);
+    fit_patience(&mut options, config.budget.seconds_per_problem);
     Ok((OpenAiPolicy::new(options)?, adapter))
+}
+
+/// Makes a server wait as long as a rollout of so many seconds does.
+fn fit_patience(options: &mut OpenAiOptions, seconds: u64) {
+    let whole = Duration::from_secs(seconds);
+    // One reply may take all of a rollout's time.
+    options.timeout = options.timeout.max(whole);
+    // Of a short rollout two minutes may be all, whatever its server does.
+    options.unheard = options.unheard.min(whole / 2);
 }
 
 /// Models a server says it has (`GET /v1/models`).
@@ -198,4 +205,19 @@ fn explain(error: &reqwest::Error) -> String {
         cause = next;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_may_take_as_long_as_its_rollout() {
+        for (seconds, timeout, unheard) in [(1800, 1800, 120), (60, 600, 30)] {
+            let mut options = OpenAiOptions::new("http://localhost/v1", "m");
+            fit_patience(&mut options, seconds);
+            assert_eq!(options.timeout, Duration::from_secs(timeout));
+            assert_eq!(options.unheard, Duration::from_secs(unheard));
+        }
+    }
 }
