@@ -192,7 +192,14 @@ impl Workshop {
         history: &mut History,
     ) -> Result<Standing, RunError> {
         let (old, target) = (&from.head, &to.head);
+        let (left, taken) = (from.place(), to.place());
         let seconds = u64::try_from(unix_seconds()).unwrap_or(0);
+        // The registry knows a rollback by its reason, and an earlier version may have had other words for it.
+        let made_before: Vec<RollbackRow> = rows_of(&self.store, kind::ROLLBACK).await?;
+        let known = made_before.into_iter().find(|row| {
+            (row.round, row.cause) == (round, cause) && row.from == left && row.to == taken
+        });
+        let reason = known.map_or_else(|| reason.to_owned(), |row| row.reason);
         // Where the harness is the same, whatever its versions are called, only weights go back.
         let made = if old.harness.id() == target.harness.id() {
             None
@@ -200,7 +207,7 @@ impl Workshop {
             let name = target.version.name;
             self.store.flush().await?;
             let version = self.with_registry(|registry| {
-                registry.rollback_from(&old.version, name, reason, seconds)
+                registry.rollback_from(&old.version, name, &reason, seconds)
             })?;
             Some(Head {
                 version,
@@ -210,14 +217,14 @@ impl Workshop {
         let row = RollbackRow {
             round,
             cause,
-            from: from.place(),
-            to: to.place(),
+            from: left,
+            to: taken,
             version: made.as_ref().map(Head::name),
             undone: Vec::new(),
-            reason: reason.to_owned(),
+            reason,
         };
         self.line(row.outline());
-        let key = self.key(kind::ROLLBACK, &[&round.to_string(), reason]);
+        let key = self.key(kind::ROLLBACK, &[&round.to_string(), &row.reason]);
         let head = made.unwrap_or_else(|| old.clone());
         let versions = [old.version.name, head.version.name];
         self.withdraw(&key, versions, row, history).await?;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use coharness::harness_loop::Head;
 use coharness::history::History;
 use coharness::reference::Reference;
-use coharness::report::{Cause, Point, Report};
+use coharness::report::{Cause, Point, Report, kind};
 use coharness::splits::Splits;
 use coharness::workshop::Workshop;
 use rollout::Message;
+use serde_json::json;
 
 use crate::Place;
 use crate::counting::{self, boxed, level, number_in};
@@ -113,4 +114,35 @@ async fn losses_that_add_up_are_seen_against_the_best_and_the_run_goes_back_ther
     assert_eq!(Report::read(&again.store).await.expect("a report"), report);
     let versions = again.with_registry(registry::Registry::history);
     assert_eq!(versions.expect("a history").len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_back_is_found_again_in_the_words_that_an_earlier_version_had_for_it() {
+    let place = Place::new();
+    let scene = workshop(place.path()).await;
+    let start = scene.head("v1").expect("v1");
+    let mut history = History::new(0.05);
+    let mut reference = Reference::new(on(&start));
+    let better = version(&scene, &start, 30);
+    let kept = scene.refer(2, on(&better), &mut reference, &mut history);
+    assert_eq!(kept.await.expect("a decision").head.name(), "v2");
+
+    let worse = version(&scene, &better, 18);
+    let reason = "round 4: v3 has lost (+0 −12 of 40)";
+    let target = better.version.name;
+    scene
+        .with_registry(|registry| registry.rollback_from(&worse.version, target, reason, 0))
+        .expect("v4");
+    let of = |version: &str| json!({"version": version, "adapter": null});
+    let row = json!({"round": 4, "cause": "reference", "from": of("v3"), "to": of("v2"), "version": "v4",
+        "undone": ["v3"], "reason": reason});
+    let recorded = scene
+        .store
+        .record_step("a way back", kind::ROLLBACK, 4, &row, 0)
+        .await;
+    recorded.expect("a step");
+    let kept = scene.refer(4, on(&worse), &mut reference, &mut history);
+    assert_eq!(kept.await.expect("a decision").head.name(), "v4");
+    let versions = scene.with_registry(registry::Registry::history);
+    assert_eq!(versions.expect("a history").len(), 4);
 }
