@@ -233,7 +233,7 @@ async fn register(
         }
         // A first attempt that failed before it did anything may be mended freely; its registry
         // holds at most the harness it would have started from.
-        remove_registry(registry_path(directory))?;
+        remove_registry(&registry_path(directory))?;
         store.extend_run(&text, true).await?;
     } else if before != now {
         let is_longer = now.run.rounds > before.run.rounds;
@@ -246,7 +246,7 @@ async fn register(
 }
 
 /// The registry of a run, empty or with versions. What a first attempt began with is forgotten if it did nothing
-/// under that, and the harness was mended since.
+/// under that, and the harness was mended since. One that holds more is of a run whose journal is gone, and stays.
 fn open_registry(
     directory: &Path,
     starting: &Harness,
@@ -258,17 +258,37 @@ fn open_registry(
         [only] => only.harness != Some(starting.id()),
         _ => false,
     };
-    if !(is_untouched && is_other) {
+    let is_forgotten = is_untouched
+        && is_other
+        && registry.rejected()?.is_empty()
+        && registry.pairings()?.is_empty();
+    if !is_forgotten {
         return Ok(registry);
     }
     drop(registry);
-    remove_registry(path.clone())?;
+    remove_registry(&path)?;
     Ok(Registry::open_or_create(&path)?)
 }
 
-fn remove_registry(path: PathBuf) -> Result<(), RunError> {
-    match std::fs::remove_dir_all(&path) {
+/// Remove a registry as a whole. It leaves its place first: a part of one, as a kill would leave it there, could be
+/// neither read nor replaced.
+fn remove_registry(path: &Path) -> Result<(), RunError> {
+    let aside = path.with_extension("removed");
+    remove_folder(&aside)?;
+    match std::fs::rename(path, &aside) {
+        Ok(()) => remove_folder(&aside),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(source) => {
+            let path = path.to_owned();
+            Err(RunError::Io { path, source })
+        }
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<(), RunError> {
+    match std::fs::remove_dir_all(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            let path = path.to_owned();
             Err(RunError::Io { path, source })
         }
         _ => Ok(()),

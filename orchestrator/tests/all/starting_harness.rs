@@ -7,12 +7,16 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use harness::{Dimension, Patch, PatchOp};
+use registry::{Decision, ModelId, Registry, Rejection, RunId};
 use serde_json::json;
 
 use crate::server::{Answer, config, serve, serve_all};
 use crate::{CONFIG, Place, tasks, write_harness};
 
 const PLAN: [&str; 4] = ["run", "--config", "run.yaml", "--dry-run"];
+const RUN: &str = ".coharness/runs/small-seed0";
+const SYSTEM: &str = "prompts/system.md";
 
 /// A place with a harness in the folder `h`, which the configuration names.
 fn place() -> Place {
@@ -126,24 +130,83 @@ fn a_tool_without_room_for_an_interpreter_is_refused_before_anything_is_made() {
     assert!(!place.path().join(".coharness").exists());
 }
 
-#[test]
-fn a_run_that_made_no_rollout_begins_with_the_harness_as_it_is_mended() {
+/// A place whose run ends before its first rollout.
+fn in_vain() -> Place {
     let url = serve(|_| Answer::Status(401, ""));
     let place = place();
     let faults = "faults: {refusals: 1}\n";
     let config = config(&url, "{evolve: 2, gate: 4, test: 2}", faults);
     place.write("run.yaml", &config.replace("harness: naive", "harness: h"));
-    let file = "prompts/system.md";
-    let show = ["show", "v1", "--run", "small-seed0", "--file", file];
+    place
+}
+
+/// Gives the run's command with this system prompt.
+fn begin(place: &Place, text: &str) {
+    place.write(&format!("h/{SYSTEM}"), text);
+    let said = place.run(&PLAN[..3]);
+    assert!(said.ends_with("--- exit 3\n"), "{said}");
+}
+
+#[test]
+fn a_run_that_made_no_rollout_begins_with_the_harness_as_it_is_mended() {
+    let place = in_vain();
+    let show = ["show", "v1", "--run", "small-seed0", "--file", SYSTEM];
+    // What a kill has left of a registry on its way out.
+    let left = place.write(&format!("{RUN}/registry.removed/HEAD"), "");
     for text in ["Solve it.", "Solve it by hand."] {
-        place.write(&format!("h/{file}"), text);
-        let said = place.run(&PLAN[..3]);
-        assert!(said.ends_with("--- exit 3\n"), "{said}");
+        begin(&place, text);
         assert_eq!(
             place.run(&show),
             format!("{text}\n--- stderr\n--- exit 0\n")
         );
     }
+    assert!(!left.exists());
+}
+
+/// It is of a run whose journal is gone.
+#[test]
+fn a_registry_that_holds_a_candidate_is_not_begun_anew() {
+    let place = in_vain();
+    begin(&place, "Solve it.");
+    let path = place.path().join(RUN).join("registry.git");
+    let registry = Registry::open_or_create(&path).expect("a registry");
+    let (_, harness) = registry.load("v1").expect("v1");
+    let patch = Patch {
+        dimension: Dimension::P,
+        ops: vec![PatchOp::replace(
+            "prompts.system".parse().expect("a path"),
+            "Solve it twice.".into(),
+        )],
+        summary: "solve it twice".into(),
+    };
+    let candidate = patch.apply(&harness).expect("a harness");
+    let decision = Decision {
+        run: RunId::new("small-seed0").expect("a name"),
+        round: 1,
+        model: ModelId::new("earlier").expect("a name"),
+        root_cause: "prompt_ambiguity".into(),
+        severity: "high".into(),
+        evidence: "It was so.".into(),
+        patch,
+        removes: None,
+        gate_mode: "paper".into(),
+        gate_detail: String::new(),
+        unix_seconds: 1,
+    };
+    let rejection = Rejection {
+        decision,
+        verdict: "it gains nothing".into(),
+        delta_in: None,
+        delta_out: None,
+    };
+    let versions = registry.history().expect("versions");
+    let kept = registry
+        .record_rejected(&versions[0], &candidate, &rejection)
+        .expect("a candidate");
+    drop(registry);
+    begin(&place, "Solve it by hand.");
+    let registry = Registry::open_or_create(&path).expect("a registry");
+    assert_eq!(registry.rejected().expect("candidates"), [kept]);
 }
 
 #[test]
