@@ -154,7 +154,9 @@ impl Report {
         let is_finished = run.as_ref().is_some_and(|r| r.finished_at.is_some());
         let critic_prices = run.as_ref().and_then(|run| Terms::saved(run).critic_prices);
         let patches = tally(&mut patch_decisions.iter().map(|p| &p.verdict));
-        let weights = tally(&mut weight_decisions.iter().map(|w| &w.verdict));
+        // Of those that are measured once more the next row says what came of it.
+        let settled = weight_decisions.iter().filter(|row| !row.is_open);
+        let weights = tally(&mut settled.map(|row| &row.verdict));
         let accepted = patches.accepted + weights.accepted;
         let removals: Vec<RemovalRow> = rows_of(store, kind::REMOVAL).await?;
         let references: Vec<ReferenceRow> = rows_of(store, kind::REFERENCE).await?;

@@ -210,6 +210,8 @@ async fn weights_that_could_not_be_measured_are_measured_once_more() {
         assert_eq!((first.is_open, second.is_open), (true, false));
         assert_eq!(second.verdict, Verdict::Accepted);
         assert_eq!(second.stages[0].delta_in.pairs, 8);
+        // It is one set of weights all the same.
+        assert_eq!((report.weights.accepted, report.weights.rejected), (1, 0));
     }
 }
 
