@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use critic::{Proposal, TooLarge, TriedPatch, at_risk};
-use harness::{Example, Harness, Hook, HookPoint, Skill, Tool, ToolState};
+use harness::{Example, Harness, Hook, HookPoint, Tool, ToolState};
 use rollout::policy::Policy;
 use rollout::tools::Script;
 use rollout::trajectory::{ExitReason, Trajectory};
@@ -187,7 +187,7 @@ impl Workshop {
             if known == Some(&skill.python) || skill.python.is_empty() {
                 continue;
             }
-            if let Some(error) = self.fault_of_skill(skill).await? {
+            if let Some(error) = self.fault_of_skill(after, name).await? {
                 return Ok(Some(format!("skill {name}: its Python fails: {error}")));
             }
         }
@@ -248,15 +248,34 @@ impl Workshop {
         Ok(None)
     }
 
-    /// Runs the Python of a skill; what is wrong with it.
+    /// Runs the Python of a skill with as much as a tool gives it, and if it fails, behind that of the skills
+    /// before it, which it may build on; what is wrong with it.
     ///
     /// # Errors
     /// When the run is to stop, or the sandbox fails.
-    pub(crate) async fn fault_of_skill(&self, skill: &Skill) -> Result<Option<String>, RunError> {
-        let run = self
-            .run_program(&skill.python, &SandboxPolicy::default())
-            .await?;
-        Ok(run.error)
+    pub(crate) async fn fault_of_skill(
+        &self,
+        harness: &Harness,
+        name: &str,
+    ) -> Result<Option<String>, RunError> {
+        let limits = most_given(harness);
+        let mut source = String::new();
+        for (other, skill) in &harness.skills {
+            if other == name {
+                let alone = self.run_program(&skill.python, &limits).await?.error;
+                if alone.is_none() || source.is_empty() {
+                    return Ok(alone);
+                }
+                source.push_str(&skill.python);
+                let together = self.run_program(&source, &limits).await?.error;
+                return Ok(alone.filter(|_| together.is_some()));
+            }
+            if !skill.python.is_empty() {
+                source.push_str(skill.python.trim_end());
+                source.push_str("\n\n");
+            }
+        }
+        Ok(None)
     }
 
     async fn run_program(
@@ -383,6 +402,17 @@ fn limits(tool: &Tool) -> SandboxPolicy {
         memory_mib: tool.limits.memory_mib.max(usual.memory_mib),
         ..usual
     }
+}
+
+/// The most that a tool of a harness gives a program.
+fn most_given(harness: &Harness) -> SandboxPolicy {
+    let tools = harness.tools.values().map(limits);
+    tools.fold(SandboxPolicy::default(), |most, tool| SandboxPolicy {
+        wall: most.wall.max(tool.wall),
+        cpu: most.cpu.max(tool.cpu),
+        memory_mib: most.memory_mib.max(tool.memory_mib),
+        ..most
+    })
 }
 
 /// Texts of a harness that may hold code.

@@ -44,8 +44,8 @@ impl Workshop {
         Ok(())
     }
 
-    /// Check that the Python of each skill runs by itself: where it doesn't, every call fails. A patch with such a
-    /// skill is refused by the same look.
+    /// Check that the Python of each skill runs: where it doesn't, every call fails. A patch with such a skill is
+    /// refused by the same look.
     ///
     /// # Errors
     /// When it doesn't run, the run is to stop, or the sandbox fails.
@@ -58,7 +58,7 @@ impl Workshop {
             if skill.python.is_empty() {
                 continue;
             }
-            if let Some(error) = self.fault_of_skill(skill).await? {
+            if let Some(error) = self.fault_of_skill(harness, name).await? {
                 return Err(RunError::Harness {
                     path: path.to_owned(),
                     reason: format!("skills/{name}/skill.py fails: {error}"),

@@ -126,6 +126,30 @@ fn a_harness_with_a_skill_that_does_not_run_doesnt_start() {
 }
 
 #[test]
+fn a_skill_may_build_on_one_before_it_and_take_what_its_tool_gives() {
+    let url = serve(|_| Answer::Says("The answer is \\boxed{1}.".into()));
+    let place = Place::new();
+    write_harness(&place, "skilled", |text| {
+        text.replace("memory_mib: 512", "memory_mib: 1024")
+    });
+    for (name, python) in [
+        ("counting", PYTHON),
+        ("further", "two = add_one(1)\n"),
+        ("large", "room = bytes(700 << 20)\n"),
+    ] {
+        let skill = SKILL.replace("name: counting", &format!("name: {name}"));
+        place.write(&format!("skilled/skills/{name}/SKILL.md"), &skill);
+        place.write(&format!("skilled/skills/{name}/skill.py"), python);
+    }
+    place.write("eval.jsonl", &tasks(3));
+    let config = config(&url, "{evolve: 2, gate: 4, test: 2}", "");
+    place.write("run.yaml", &config);
+    let eval = ["eval", "--config", "run.yaml", "--tasks", "eval.jsonl"];
+    let said = place.run(&[&eval[..], &["--harness", "skilled"]].concat());
+    assert!(said.ends_with("--- exit 0\n"), "{said}");
+}
+
+#[test]
 fn a_skill_that_is_off_defines_nothing() {
     let off = SKILL.replace("what is", "percent");
     let (correct, result) = solved(&["print(add_one(N))"], &off, str::to_owned);
