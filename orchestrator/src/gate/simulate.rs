@@ -147,7 +147,12 @@ pub fn run(scene: &Scene, proposals: u32, real: u32, effect: f64, runs: u32) -> 
             let is_real = random.random_range(0..proposals - number) < left;
             left -= u32::from(is_real);
             let effects = [if is_real { effect } else { 0.0 }; 2];
-            let (end, spent) = gain(scene, effects, state.enter(1), &mut random);
+            let mut next = state;
+            let (end, spent) = gain(scene, effects, next.enter(1), &mut random);
+            // As in a run, what there is nothing to measure on takes no level.
+            if spent > 0 {
+                state = next;
+            }
             rollouts += spent;
             if end == End::Accepted {
                 state.accepted();

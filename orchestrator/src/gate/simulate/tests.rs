@@ -237,6 +237,17 @@ fn a_run_of_many_proposals_finds_the_real_ones_and_few_others() {
     assert!(run.found >= 0.95, "{run:?}");
 }
 
+/// Nine of ten decisions meet no failed problem, and the others one that half of the repairs solve.
+#[test]
+fn decisions_that_have_nothing_to_measure_take_no_levels() {
+    let scene = Scene {
+        pool: Some(5),
+        ..scene(GateMode::Sequential, Rates::Beta(0.098, 0.002))
+    };
+    let run = run(&scene, 100, 100, 0.6, 100);
+    assert!(run.found > 0.02, "{run:?}");
+}
+
 /// Exactly the margin, which is the hardest loss to tell, is at most rarely let go of, and the more
 /// the arms share their luck, the surer is what nobody misses.
 #[test]
