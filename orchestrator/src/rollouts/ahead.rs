@@ -15,7 +15,7 @@ use model::decode::EngineOptions;
 use rollout::agent::{Agent, rollout};
 use rollout::task::Split;
 use rollout::trajectory::{RolloutId, Trajectory};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::rest::Rest;
 use super::{Arm, Trial};
@@ -132,6 +132,27 @@ impl Ahead {
     /// The next one to end; none if none is in flight. Nothing is lost if the caller stops waiting.
     pub(super) async fn landed(&mut self) -> Option<Result<Trajectory, RunError>> {
         let landed = self.flights.join_next().await?;
+        Some(self.took(landed))
+    }
+
+    /// Take what has landed already, without waiting: between phases nobody looks, and it may be that the server
+    /// asks for a rest.
+    ///
+    /// # Errors
+    /// When the store failed, or a rollout did.
+    pub(super) fn settle(&mut self) -> Result<(), RunError> {
+        while let Some(landed) = self.flights.try_join_next() {
+            if self.took(landed)?.exit.is_infrastructure() {
+                self.leave_all();
+            }
+        }
+        Ok(())
+    }
+
+    fn took(
+        &mut self,
+        landed: Result<Result<Trajectory, StoreError>, JoinError>,
+    ) -> Result<Trajectory, RunError> {
         let landed = match landed {
             Ok(made) => made.map_err(RunError::from),
             Err(error) => Err(RunError::Panic {
@@ -146,7 +167,7 @@ impl Ahead {
         if self.flights.is_empty() {
             self.ids.clear();
         }
-        Some(landed)
+        landed
     }
 
     /// Wait for what is in flight, and begin nothing more.
@@ -196,5 +217,32 @@ impl Workshop {
             most: arm.width().min(places),
         });
         coming.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rollout::trajectory::ExitReason;
+
+    use super::*;
+    use crate::rollouts::testing::trajectory;
+
+    #[tokio::test]
+    async fn a_rest_that_the_server_asked_for_between_phases_is_known_to_the_next_one() {
+        let mut refused = trajectory();
+        refused.exit = ExitReason::Infrastructure {
+            reason: "busy".into(),
+            is_retryable: true,
+            wait_s: Some(60),
+        };
+        let mut ahead = Ahead::default();
+        ahead.ids.insert(refused.id.clone());
+        ahead.flights.spawn(async move { Ok(refused) });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        ahead.settle().expect("nothing fails");
+        assert!(ahead.rest.until(Instant::now()).is_some());
+        assert_eq!((ahead.in_flight(), ahead.ids.len()), (0, 0));
     }
 }

@@ -44,12 +44,15 @@ impl Workshop {
     /// Waits until a rest is over that the server asked for, between phases.
     ///
     /// # Errors
-    /// When the run is to stop.
+    /// When the run is to stop, or what landed meanwhile could not be stored.
     pub(super) async fn rested(&self) -> Result<(), RunError> {
+        let mut ahead = self.ahead.lock().await;
+        ahead.settle()?;
         let now = Instant::now();
-        let Some(until) = self.ahead.lock().await.rest.until(now) else {
+        let Some(until) = ahead.rest.until(now) else {
             return Ok(());
         };
+        drop(ahead);
         self.tell_rest(until);
         let left = until.saturating_duration_since(now);
         self.pause(left).await?;

@@ -78,7 +78,8 @@ impl<'a> Rolling<'a> {
                 policies.push(arm.policy.id());
             }
         }
-        let ahead = workshop.ahead.lock().await;
+        let mut ahead = workshop.ahead.lock().await;
+        ahead.settle()?;
         let mut rolling = Rolling {
             workshop,
             judge,
