@@ -35,6 +35,7 @@ mod screening;
 mod serve_adapters;
 mod serve_model;
 mod server;
+mod simulate;
 mod skills;
 mod starting_harness;
 mod training_memory;
