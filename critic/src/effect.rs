@@ -22,8 +22,7 @@ pub struct Predicted {
     pub at_risk: BTreeSet<TaskId>,
 }
 
-/// What became of the tasks of the diagnosis under the patched harness; without those of which the verifier
-/// couldn't decide an answer, before or after.
+/// What became of the tasks of the diagnosis under the patched harness.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// Tasks that failed before.
@@ -34,17 +33,22 @@ pub struct Effect {
     pub solved: u32,
     /// Those of them that fail now.
     pub broken: BTreeSet<TaskId>,
+    /// Tasks that count in none of these: the verifier couldn't decide an answer, before or now, or there is no
+    /// rollout now. Empty in runs made before they were kept.
+    #[serde(default)]
+    pub unjudged: BTreeSet<TaskId>,
 }
 
 impl Effect {
-    /// Of the same tasks with the same seeds, in the same order.
-    pub fn of(before: &[Trajectory], after: &[Trajectory]) -> Self {
+    /// Of the same tasks with the same seeds, in the same order; `None` for what could not be rolled out again.
+    pub fn of(before: &[Trajectory], after: &[Option<Trajectory>]) -> Self {
         let mut effect = Effect::default();
-        let pairs = before.iter().zip(after);
-        let is_decided = |(old, new): &(&Trajectory, &Trajectory)| {
-            !old.verdict.undecided && !new.verdict.undecided
-        };
-        for (old, new) in pairs.filter(is_decided) {
+        for (old, new) in before.iter().zip(after) {
+            let decided = new.as_ref().filter(|new| !new.verdict.undecided);
+            let Some(new) = decided.filter(|_| !old.verdict.undecided) else {
+                effect.unjudged.insert(old.task.clone());
+                continue;
+            };
             match (old.verdict.correct, new.verdict.correct) {
                 (false, is_correct) => {
                     effect.failed += 1;
@@ -71,7 +75,7 @@ impl Effect {
 /// was predicted at random fixes its share of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Foresight {
-    /// Tasks that should have been fixed.
+    /// Tasks that should have been fixed, but for those of which nobody can say whether they were.
     pub fixes_predicted: u32,
     /// Tasks that were fixed.
     pub fixes: u32,
@@ -80,7 +84,7 @@ pub struct Foresight {
     /// What that would be on average if the predicted ones had been drawn from those that failed.
     #[serde(default)]
     pub fixes_by_chance: f64,
-    /// Tasks that were put at risk.
+    /// Tasks that were put at risk, in the same way.
     pub risks_predicted: u32,
     /// Tasks that were broken.
     pub breaks: u32,
@@ -97,15 +101,14 @@ pub struct Foresight {
 impl Foresight {
     /// Of one patch.
     pub fn of(predicted: &Predicted, effect: &Effect) -> Self {
-        let count = |set: &BTreeSet<TaskId>| u32::try_from(set.len()).unwrap_or(u32::MAX);
-        let both = |a: &BTreeSet<TaskId>, b: &BTreeSet<TaskId>| {
-            u32::try_from(a.intersection(b).count()).unwrap_or(u32::MAX)
-        };
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let both = |a: &BTreeSet<TaskId>, b: &BTreeSet<TaskId>| number(a.intersection(b).count());
+        let judged = |set: &BTreeSet<TaskId>| number(set.difference(&effect.unjudged).count());
         let by_chance = |predicted: u32, changed: u32, all: u32| {
             f64::from(predicted.min(all)) * f64::from(changed) / f64::from(all.max(1))
         };
-        let (fixes_predicted, fixes) = (count(&predicted.fixes), count(&effect.fixed));
-        let (risks_predicted, breaks) = (count(&predicted.at_risk), count(&effect.broken));
+        let (fixes_predicted, fixes) = (judged(&predicted.fixes), number(effect.fixed.len()));
+        let (risks_predicted, breaks) = (judged(&predicted.at_risk), number(effect.broken.len()));
         Foresight {
             fixes_predicted,
             fixes,
@@ -283,6 +286,10 @@ mod tests {
         numbers.iter().copied().map(name).collect()
     }
 
+    fn rolled(trajectories: Vec<Trajectory>) -> Vec<Option<Trajectory>> {
+        trajectories.into_iter().map(Some).collect()
+    }
+
     /// 1 went cleanly, 2 needed a second program, 3 called nothing.
     fn courses() -> Vec<Trajectory> {
         let empty = Some(Event::EmptyOutput);
@@ -356,7 +363,7 @@ mod tests {
         let mut after = before.clone();
         after[0].verdict.correct = false;
         after[3].verdict.correct = true;
-        let effect = Effect::of(&before, &after);
+        let effect = Effect::of(&before, &rolled(after));
         assert_eq!((effect.failed, effect.solved), (1, 3));
         assert_eq!(
             (&effect.fixed, &effect.broken),
@@ -383,6 +390,7 @@ mod tests {
             fixed: tasks(&[1, 2, 3, 4]),
             solved: 10,
             broken: tasks(&[11, 12, 13, 14]),
+            unjudged: BTreeSet::new(),
         };
         let foresight = |fixes: &[u64], at_risk: &[u64]| {
             let predicted = Predicted {
@@ -413,8 +421,39 @@ mod tests {
         before[3].verdict.undecided = true;
         after[0].verdict.correct = false;
         after[0].verdict.undecided = true;
+        let mut after = rolled(after);
+        after[1] = None;
         let effect = Effect::of(&before, &after);
-        assert_eq!((effect.failed, effect.solved), (0, 2));
+        assert_eq!((effect.failed, effect.solved), (0, 1));
         assert!(effect.fixed.is_empty() && effect.broken.is_empty());
+        assert_eq!(effect.unjudged, tasks(&[1, 2, 4]));
+    }
+
+    #[test]
+    fn a_prediction_is_not_held_to_what_nobody_could_judge() {
+        let effect = Effect {
+            failed: 2,
+            fixed: tasks(&[1]),
+            solved: 2,
+            broken: tasks(&[11]),
+            unjudged: tasks(&[3, 13]),
+        };
+        let predicted = Predicted {
+            fixes: tasks(&[1, 3]),
+            at_risk: tasks(&[11, 13]),
+        };
+        let foresight = Foresight::of(&predicted, &effect);
+        let fixes = (foresight.fixes_predicted, foresight.fixes_foreseen);
+        let risks = (foresight.risks_predicted, foresight.breaks_foreseen);
+        assert_eq!((fixes, risks), ((1, 1), (1, 1)));
+        let by_chance = (foresight.fixes_by_chance, foresight.breaks_by_chance);
+        assert_eq!(by_chance, (0.5, 0.5));
+    }
+
+    #[test]
+    fn an_effect_of_an_earlier_version_is_read() {
+        let text = r#"{"failed": 1, "fixed": ["task-1"], "solved": 0, "broken": []}"#;
+        let effect: Effect = serde_json::from_str(text).expect("an effect");
+        assert_eq!((effect.fixed, effect.unjudged), (tasks(&[1]), tasks(&[])));
     }
 }

@@ -294,17 +294,14 @@ impl Workshop {
         let after = self
             .roll(&title, policy, &version.harness, Split::Evolve, trials)
             .await?;
-        let (before, after): (Vec<Trajectory>, Vec<Trajectory>) = trajectories
-            .iter()
-            .zip(after)
-            .filter_map(|(before, after)| Some((before.clone(), after?)))
-            .unzip();
+        let effect = Effect::of(trajectories, &after);
+        let after: Vec<Trajectory> = after.into_iter().flatten().collect();
         let critic = RulesCritic {
             follows_grammars: policy.follows_grammars(),
         };
         let found = critic.diagnose(&version.harness, &after);
         let outcomes = Outcomes::of(&after, &found.records, found.failures);
-        Ok((Effect::of(&before, &after), outcomes))
+        Ok((effect, outcomes))
     }
 
     /// Store a decision, keep a candidate that was turned down in the registry, and tell.
