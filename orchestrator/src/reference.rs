@@ -8,9 +8,9 @@
 use crate::clock::unix_seconds;
 use crate::error::RunError;
 use crate::gate::loss::Tolerance;
-use crate::gate::watch::Ground;
+use crate::gate::watch::{Ground, Watched};
 use crate::history::History;
-use crate::report::{Cause, Point, ReferenceRow, kind};
+use crate::report::{Cause, Place, Point, ReferenceRow, kind};
 use crate::retention::solved;
 use crate::standing::Standing;
 use crate::workshop::Workshop;
@@ -75,8 +75,7 @@ impl Workshop {
                 reference.best = back.clone();
                 return Ok(back);
             }
-            let worst = row.loss.delta.counts().at_worst();
-            is_better_than_best |= point == Point::Best && worst.gained > worst.lost;
+            is_better_than_best |= point == Point::Best && row.has_solved_more();
         }
         if is_better_than_best {
             reference.best = head.clone();
@@ -111,8 +110,18 @@ impl Workshop {
         let watched = self
             .watch(&title, round, &ground, &arms[0], &arms[1])
             .await?;
-        let [reference, head] = places;
-        let row = ReferenceRow {
+        let row = ReferenceRow::of(round, point, places, watched);
+        self.store
+            .record_step(&key, kind::REFERENCE, round, &row, unix_seconds())
+            .await?;
+        Ok(row)
+    }
+}
+
+impl ReferenceRow {
+    fn of(round: u32, point: Point, [reference, head]: [Place; 2], watched: Watched) -> Self {
+        let all = watched.loss.delta.counts().as_unsolved();
+        Self {
             round,
             point,
             reference,
@@ -120,11 +129,74 @@ impl Workshop {
             rate_reference: solved(&watched.earlier),
             rate_head: solved(&watched.later),
             rollouts: 2 * watched.trials.len(),
+            has_solved_more: Some(all.gained > all.lost),
             loss: watched.loss,
+        }
+    }
+
+    /// Whether the head has solved more.
+    ///
+    /// An earlier version held gaps against the head alone and didn't keep what came of it. Its run went on from
+    /// there, so that its rows are read in its way.
+    fn has_solved_more(&self) -> bool {
+        self.has_solved_more.unwrap_or_else(|| {
+            let worst = self.loss.delta.counts().at_worst();
+            worst.gained > worst.lost
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::evidence::Outcome::{self, Failed, LeftOut, Solved, Undecided};
+    use crate::gate::evidence::{Counts, Pair};
+    use crate::gate::loss::Watch;
+
+    /// What is made of problems, by what becomes of each under the reference and under the head.
+    fn row(pairs: &[(Outcome, Outcome)]) -> ReferenceRow {
+        let pairs = pairs.iter().map(|&(incumbent, candidate)| Pair {
+            incumbent,
+            candidate,
+        });
+        let mut watch = Watch::new(Tolerance::shared(0.0, 1));
+        watch.record(Counts::of(pairs));
+        let watched = Watched {
+            loss: watch.finish(),
+            trials: Vec::new(),
+            earlier: Vec::new(),
+            later: Vec::new(),
         };
-        self.store
-            .record_step(&key, kind::REFERENCE, round, &row, unix_seconds())
-            .await?;
-        Ok(row)
+        let place = |version: &str| Place {
+            version: version.into(),
+            adapter: None,
+        };
+        ReferenceRow::of(2, Point::Best, [place("v1"), place("v2")], watched)
+    }
+
+    #[test]
+    fn what_an_arm_has_no_outcome_for_it_has_not_solved_whichever_it_is() {
+        let is_gain = |pairs: &[(Outcome, Outcome)]| row(pairs).has_solved_more();
+        // A gap on either side, and one problem more that the head alone has solved.
+        let gaps = [(LeftOut, Solved), (Solved, LeftOut), (Failed, Solved)];
+        assert!(is_gain(&gaps));
+        assert!(!is_gain(&gaps.map(|(earlier, later)| (later, earlier))));
+        assert!(is_gain(&[(Undecided, Solved)]));
+        assert!(!is_gain(&[(Undecided, Solved), (Solved, Undecided)]));
+        assert!(!is_gain(&[(Solved, Solved), (Failed, LeftOut)]));
+    }
+
+    #[test]
+    fn what_an_earlier_version_made_of_gaps_stays() {
+        let known = |pairs: &[(Outcome, Outcome)]| {
+            let mut row = serde_json::to_value(row(pairs)).expect("JSON");
+            let fields = row.as_object_mut().expect("a row");
+            fields.remove("has_solved_more");
+            let row: ReferenceRow = serde_json::from_value(row).expect("a row");
+            row.has_solved_more()
+        };
+        assert!(!known(&[(Undecided, Solved)]));
+        assert!(known(&[(Failed, Solved)]));
+        assert!(!known(&[(Failed, Solved), (Solved, LeftOut)]));
     }
 }

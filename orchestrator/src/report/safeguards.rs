@@ -156,6 +156,9 @@ pub struct ReferenceRow {
     pub rate_head: PassRate,
     /// Whether the head is shown to be worse.
     pub loss: Loss,
+    /// Whether the head has solved more; `None` in runs made before it was kept.
+    #[serde(default)]
+    pub has_solved_more: Option<bool>,
     /// Rollouts of both arms.
     pub rollouts: usize,
 }
