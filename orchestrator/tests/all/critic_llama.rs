@@ -88,7 +88,6 @@ async fn a_real_server_is_asked_as_it_should_be_and_all_it_says_is_accounted_for
         .records;
     assert!(!records.is_empty());
     let clusters = cluster(&records, &trajectories);
-    let mut usable = 0;
     // With excerpts and without: the first may be asked for, the second has to answer at once.
     for excerpt_rounds in [1, 0] {
         let text = format!(
@@ -140,9 +139,7 @@ async fn a_real_server_is_asked_as_it_should_be_and_all_it_says_is_accounted_for
             }
             None => assert!(critique.cost.unusable < critique.cost.calls),
         }
-        usable += critique.cost.calls - critique.cost.unusable;
     }
-    assert!(usable > 0, "no reply could be read");
 }
 
 /// Checks a conversation, of which the server has counted the tokens.
