@@ -163,8 +163,11 @@ pub(super) const FAULTS: &[Fault] = &[
         look: |view| {
             let temperature = view.harness.middleware.sampling.temperature;
             let is_met = temperature > HOT;
-            let severity = match view.has_fault() {
-                true if temperature > NOISY => High,
+            let is_noise = temperature > NOISY;
+            // Noise doesn't come to an end; else long replies have other reasons.
+            let is_endless = is_noise && view.trajectory.exit == ExitReason::TokenBudget;
+            let severity = match view.has_fault() || is_endless {
+                true if is_noise => High,
                 true => Medium,
                 false => Low,
             };

@@ -97,6 +97,15 @@ fn middleware_and_calls() {
     let hot = r#"[{"op":"replace","path":"middleware.sampling.temperature","value":0.7}]"#;
     fires("sampling_hot", &patched(&start(), "Mid", hot), &prose());
     is_quiet("sampling_hot", &start(), &prose());
+    // Noise that spends the budget weighs more than the spent budget does.
+    let endless = failed(1)
+        .reply("So kites", None)
+        .exit(ExitReason::TokenBudget);
+    for (temperature, expected) in [("0.7", Severity::Low), ("1.4", Severity::High)] {
+        let hot = hot.replace("0.7", temperature);
+        let record = fires("sampling_hot", &patched(&start(), "Mid", &hot), &endless);
+        assert_eq!(record.severity, expected, "{temperature}");
+    }
 }
 
 #[test]
