@@ -221,8 +221,8 @@ impl ToolRunner for FortyTwo {
     }
 }
 
-/// Accepts a patch of dimension P that sets `path`, as an earlier round with other weights did.
-pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
+/// A decision of an earlier round on a patch of dimension P that sets `path`, with other weights.
+pub(crate) fn earlier_decision(path: &str, value: &str) -> Decision {
     let patch = Patch {
         dimension: Dimension::P,
         ops: vec![PatchOp::replace(
@@ -231,17 +231,7 @@ pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str
         )],
         summary: format!("set {path}"),
     };
-    let delta = Delta {
-        estimate: 0.5,
-        low: 0.3,
-        high: 0.7,
-        confidence: 0.95,
-        gained: 10,
-        lost: 0,
-        pairs: 20,
-    };
-    let harness = patch.apply(&parent.harness).expect("a harness");
-    let decision = Decision {
+    Decision {
         run: RunId::new("small-seed0").expect("a name"),
         round: 1,
         model: ModelId::new("earlier").expect("a name"),
@@ -253,7 +243,22 @@ pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str
         gate_mode: "sequential".into(),
         gate_detail: String::new(),
         unix_seconds: 1,
+    }
+}
+
+/// Accepts a patch of dimension P that sets `path`, as an earlier round with other weights did.
+pub(crate) fn accept(workshop: &Workshop, parent: &Head, path: &str, value: &str) -> Head {
+    let delta = Delta {
+        estimate: 0.5,
+        low: 0.3,
+        high: 0.7,
+        confidence: 0.95,
+        gained: 10,
+        lost: 0,
+        pairs: 20,
     };
+    let decision = earlier_decision(path, value);
+    let harness = decision.patch.apply(&parent.harness).expect("a harness");
     let acceptance = Acceptance {
         decision,
         delta_in: delta,

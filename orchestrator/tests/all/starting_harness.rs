@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Dimension, Patch, PatchOp};
-use registry::{Decision, ModelId, Registry, Rejection, RunId};
+use registry::{Registry, Rejection};
 use serde_json::json;
 
+use crate::scene::earlier_decision;
 use crate::server::{Answer, config, serve, serve_all};
 use crate::{CONFIG, Place, tasks, write_harness};
 
@@ -171,28 +171,8 @@ fn a_registry_that_holds_a_candidate_is_not_begun_anew() {
     let path = place.path().join(RUN).join("registry.git");
     let registry = Registry::open_or_create(&path).expect("a registry");
     let (_, harness) = registry.load("v1").expect("v1");
-    let patch = Patch {
-        dimension: Dimension::P,
-        ops: vec![PatchOp::replace(
-            "prompts.system".parse().expect("a path"),
-            "Solve it twice.".into(),
-        )],
-        summary: "solve it twice".into(),
-    };
-    let candidate = patch.apply(&harness).expect("a harness");
-    let decision = Decision {
-        run: RunId::new("small-seed0").expect("a name"),
-        round: 1,
-        model: ModelId::new("earlier").expect("a name"),
-        root_cause: "prompt_ambiguity".into(),
-        severity: "high".into(),
-        evidence: "It was so.".into(),
-        patch,
-        removes: None,
-        gate_mode: "paper".into(),
-        gate_detail: String::new(),
-        unix_seconds: 1,
-    };
+    let decision = earlier_decision("prompts.system", "Solve it twice.");
+    let candidate = decision.patch.apply(&harness).expect("a harness");
     let rejection = Rejection {
         decision,
         verdict: "it gains nothing".into(),

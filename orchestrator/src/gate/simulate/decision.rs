@@ -155,22 +155,15 @@ mod tests {
     use rand::seq::SliceRandom;
 
     use super::*;
-    use crate::config::{GateConfig, GateMode};
+    use crate::config::GateMode;
     use crate::gate::simulate::Rates;
+    use crate::gate::simulate::tests::scene;
 
     /// A look takes a part of such a side, and the problems that gain may come first.
     #[test]
     fn what_helps_half_of_a_large_side_and_hurts_the_other_half_isnt_taken_for_a_gain() {
         let mut random = ChaCha8Rng::seed_from_u64(8);
-        let scene = Scene {
-            gate: GateConfig::default(),
-            rates: Rates::Same(0.5),
-            pool: None,
-            is_greedy: false,
-            undecided: 0.0,
-            alike: 0.0,
-            seed: 0,
-        };
+        let scene = scene(GateMode::Sequential, Rates::Same(0.5));
         let decisions = 600;
         for count in [60, 90] {
             let plan = stages(&vec![false; count], &scene.gate, false);

@@ -191,6 +191,7 @@ mod tests {
 
     use super::super::super::evidence::Counts;
     use super::*;
+    use crate::gate::simulate::tests::scene;
 
     fn mean(values: &[f64]) -> f64 {
         values.iter().sum::<f64>() / values.len() as f64
@@ -217,13 +218,8 @@ mod tests {
     fn the_sides_of_a_pool_are_as_large_as_its_rates_make_them() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let scene = Scene {
-            gate: GateConfig::default(),
-            rates: Rates::Same(0.9),
             pool: Some(2_000),
-            is_greedy: false,
-            undecided: 0.0,
-            alike: 0.0,
-            seed: 0,
+            ..scene(GateMode::Sequential, Rates::Same(0.9))
         };
         let mut sides = |undecided: f64| {
             let scene = Scene { undecided, ..scene };
@@ -246,13 +242,8 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(6);
         let mut counts = |alike: f64, effect: f64| {
             let scene = Scene {
-                gate: GateConfig::default(),
-                rates: Rates::Same(0.5),
-                pool: None,
-                is_greedy: false,
-                undecided: 0.0,
                 alike,
-                seed: 0,
+                ..scene(GateMode::Sequential, Rates::Same(0.5))
             };
             let problem = Problem::of(0.5, effect);
             Counts::of((0..20_000).map(|_| {

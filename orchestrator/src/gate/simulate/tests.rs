@@ -14,7 +14,7 @@ const fn beside(candidates: usize) -> Case {
     }
 }
 
-fn scene(mode: GateMode, rates: Rates) -> Scene {
+pub(super) fn scene(mode: GateMode, rates: Rates) -> Scene {
     let gate = GateConfig {
         mode,
         ..GateConfig::default()
